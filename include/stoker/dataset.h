@@ -47,10 +47,18 @@ struct stoker_dataset_options {
     uint64_t segment_cache_bytes; /* cache of decompressed segments of shards with seek points,
                                      within the memory budget; default 512 MiB, at most a quarter
                                      of the budget */
-    uint32_t on_error; /* enum stoker_on_error. Raise (default): opening fails if a tar header is
-                          damaged or a tar ends early. Skip: samples that are surely complete are
-                          used and the others are listed: for pack, which writes the remaining
-                          samples. All ranks that share an order must see the same damage */
+    uint32_t on_error;   /* enum stoker_on_error. Raise (default): opening fails if a tar header is
+                            damaged or a tar ends early. Skip: samples that are surely complete are
+                            used and the others are listed: for pack, which writes the remaining
+                            samples. All ranks that share an order must see the same damage */
+    uint8_t allow_empty; /* 1: class folders without pictures are allowed */
+    uint8_t skip_files;  /* 1: files of a folder that cannot be read (links to nothing, pipes)
+                            are left out, and class folders may be empty; stoker_verify
+                            lists them. All ranks must see the same files */
+    const char *const *classes; /* borrowed: class names in the order of their numbers, so that a
+                                   split has the numbers of its training set; NULL: the folders,
+                                   sorted. A folder that is not named is STOKER_ERROR_ARGUMENT */
+    size_t class_count;
 };
 
 /* Lists folders and reads headers in parallel on the engine, unless an index has them. Returns 0
@@ -90,10 +98,22 @@ struct stoker_dataset_info {
     const char *jpeg_index_note; /* why the JPEG index is not used; or empty */
     uint8_t jpeg_indexed;        /* 1: it has a JPEG index (stoker/jpeg_index.h) */
     uint32_t jpeg_index_mcus;    /* as in stoker_jpeg_indexer_options */
+    /* Files and members that are part of no sample, of the shards that were read now: */
+    uint64_t skipped_system; /* files that operating systems and notebooks leave (._x, .DS_Store) */
+    uint64_t skipped_links;  /* symbolic links, and hard links without their target */
+    uint64_t skipped_special; /* devices, pipes */
+    uint64_t skipped_unnamed; /* names without key or extension */
+    uint64_t problem_count;   /* of a folder: see stoker_dataset_problem */
 };
 /* Returns 0 and fills *info; STOKER_ERROR_ARGUMENT if struct_size is wrong. */
 STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
                                    struct stoker_dataset_info *info);
+/* Describes a file or class folder that was left out (skip_files), or that an operating system
+ * left. Returns 0 and sets *path_out and *text_out, valid until the data set is closed;
+ * STOKER_ERROR_ARGUMENT past the end: at most 10,000 are named. If an index made the listing
+ * unnecessary there are none. */
+STOKER_API int stoker_dataset_problem(const struct stoker_dataset *dataset, uint64_t i,
+                                      const char **path_out, const char **text_out);
 /* Number of samples of urls 0 .. url. Returns 0 and sets *samples_out; STOKER_ERROR_ARGUMENT if
  * there is no such url; STOKER_ERROR_UNSUPPORTED if the data set was not listed
  * (stoker_dataset_as_of). */

@@ -35,7 +35,9 @@ struct stoker_verify;
     X(18, UNREPAIRED, "unrepaired", "repair did not change it")                                    \
     X(19, REINDEXED, "reindexed", "a valid index that the manifest does not name (a note)")        \
     X(20, TABLE, "table", "a zstd seek table has entries where no frame starts")                   \
-    X(21, UNPROVEN, "unproven", "repair kept samples that no checksum verifies (a note)")
+    X(21, UNPROVEN, "unproven", "repair kept samples that no checksum verifies (a note)")          \
+    X(22, SKIPPED, "skipped", "a file or member that is not part of a sample (a note)")            \
+    X(23, EMPTY, "empty", "a class folder has no images")
 
 enum stoker_finding_kind {
 #define X(number, kind, name, sentence) STOKER_FINDING_##kind = (number),
@@ -103,6 +105,7 @@ struct stoker_verify_progress {
     uint64_t repaired;        /* shards written again, or files moved */
     uint64_t dropped;         /* samples that repair left out */
     uint64_t unverified;      /* samples that repair kept although no checksum verifies them */
+    uint64_t skipped;         /* files and members that are not part of a sample */
 };
 /* Returns 0 and fills *progress; STOKER_ERROR_ARGUMENT if struct_size is wrong. Any thread. */
 STOKER_API int stoker_verify_progress(struct stoker_verify *verify,

@@ -42,30 +42,44 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
                             "foreign_index",
                             "segment_cache_bytes",
                             "on_error",
+                            "allow_empty",
+                            "skip_files",
+                            "classes",
                             NULL};
 
     struct stoker_dataset_options options = {.struct_size = sizeof options};
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_error error = {0};
     struct stk_py_dataset *self;
-    PyObject *engine, *tuple;
+    PyObject *engine, *tuple, *classes = NULL;
+    int allow_empty = 0, skip_files = 0;
     const char **urls;
     int status;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!|$O&O&O&O&O&O&O&yO&O&O&:Dataset", names, module->engine_type,
-            &engine, &PyTuple_Type, &tuple, stk_py_u32, &options.key_bytes_max, stk_py_u32,
-            &options.header_bytes_max, stk_py_u32, &options.member_gap_max, stk_py_u64,
+            arguments, keywords, "O!O!|$O&O&O&O&O&O&O&yO&O&O&ppO!:Dataset", names,
+            module->engine_type, &engine, &PyTuple_Type, &tuple, stk_py_u32, &options.key_bytes_max,
+            stk_py_u32, &options.header_bytes_max, stk_py_u32, &options.member_gap_max, stk_py_u64,
             &options.decompressed_bytes_max, stk_py_u32, &options.decompression_ratio_max,
             stk_py_u32, &options.block_bytes, stk_py_u32, &options.index, &options.index_path,
             stk_py_u32, &options.foreign_index, stk_py_u64, &options.segment_cache_bytes,
-            stk_py_u32, &options.on_error)) {
+            stk_py_u32, &options.on_error, &allow_empty, &skip_files, &PyTuple_Type, &classes)) {
         return NULL;
+    }
+    options.allow_empty = (uint8_t)allow_empty;
+    options.skip_files = (uint8_t)skip_files;
+    if (classes) {
+        options.classes = stk_py_paths(classes);
+        options.class_count = (size_t)PyTuple_Size(classes);
+        if (!options.classes) {
+            return NULL;
+        }
     }
     urls = stk_py_paths(tuple);
     self = urls ? stk_py_object_new(type) : NULL;
     if (!self) {
         PyMem_Free(urls);
+        PyMem_Free((void *)(uintptr_t)options.classes);
         return NULL;
     }
     options.urls = urls;
@@ -73,6 +87,7 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     stk_py_gate_init(&self->gate, dataset_close_handle);
     status = dataset_open(self, (struct stk_py_engine *)engine, &options, &error);
     PyMem_Free(urls);
+    PyMem_Free((void *)(uintptr_t)options.classes);
     if (status != 0) {
         Py_DECREF(self);
         return status < 0 ? stk_py_raise(status, &error) : NULL;
@@ -97,7 +112,7 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
         stk_py_raise(status, NULL);
     } else {
         result = Py_BuildValue(
-            "{sssKsKsKsKsKsKsOsy#sNsNsKsKsNsNsN}", "kind", info.kind, "sample_count",
+            "{sssKsKsKsKsKsKsOsy#sNsNsKsKsNsNsNs{sKsKsKsK}}", "kind", info.kind, "sample_count",
             (unsigned long long)info.sample_count, "member_count",
             (unsigned long long)info.member_count, "shard_count",
             (unsigned long long)info.shard_count, "class_count",
@@ -110,7 +125,11 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
             (unsigned long long)info.shards_foreign, "foreign_note",
             stk_py_string(info.foreign_note), "marks",
             info.jpeg_indexed ? PyLong_FromUnsignedLong(info.jpeg_index_mcus) : Py_NewRef(Py_None),
-            "marks_note", stk_py_string(info.jpeg_index_note));
+            "marks_note", stk_py_string(info.jpeg_index_note), "skipped", "system",
+            (unsigned long long)info.skipped_system, "links",
+            (unsigned long long)info.skipped_links, "special",
+            (unsigned long long)info.skipped_special, "unnamed",
+            (unsigned long long)info.skipped_unnamed);
     }
     stk_py_gate_leave(&self->gate);
     return result;

@@ -236,6 +236,18 @@ def paths_of(source: Any) -> Sequence[bytes]:
     return urls
 
 
+def class_names(classes: Any, where: str) -> tuple[bytes, ...]:
+    """The names of classes. A string would be a list of letters."""
+    names = None if isinstance(classes, (str, bytes)) else list(classes)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(
+            f"{classes!r} is not a list of names", where, "pass the names of the class folders"
+        )
+    if len(set(names)) != len(names):
+        raise ArgumentError("a class is named twice", where, "name each class once")
+    return tuple(os.fsencode(name) for name in names)
+
+
 def index_words(value: Any, where: str) -> dict[str, Any]:
     """index= for _stoker.Dataset: a word, or a path."""
     if isinstance(value, str) and value in INDEXES:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from . import _stoker, fsspec_source
 from ._options import (
     FOREIGN_INDEXES,
     ON_ERRORS,
+    class_names,
     count,
     decompression_limits,
     index_words,
@@ -85,6 +87,13 @@ class Dataset(Portable):
             uses the samples that are certainly complete, and lists the others in
             :attr:`quarantine`. Meant for :func:`stoker.pack`, which writes the remaining samples:
             all processes that share an order must see the same damage.
+        allow_empty: class folders without images are allowed.
+        classes: names of the class folders in the order of their numbers, so that a split has the
+            numbers of its training set (``classes=train.classes``). Default: the folders, sorted. A
+            folder that is not named raises :class:`ArgumentError`.
+        skip_files: leaves out files of a folder that cannot be read (links to nothing, pipes) and
+            allows empty class folders; ``stoker verify`` lists them. A Loader with
+            ``on_error="skip"`` sets it.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -109,6 +118,9 @@ class Dataset(Portable):
         foreign_index: str = "auto",
         segment_cache_bytes: int | str | None = None,
         on_error: str = "raise",
+        allow_empty: bool = False,
+        classes: Sequence[str] | None = None,
+        skip_files: bool = False,
     ) -> None:
         where = "Dataset"
         self.engine = engine_of(engine, where)
@@ -130,7 +142,11 @@ class Dataset(Portable):
             "foreign_index": word(foreign_index, FOREIGN_INDEXES, f"{where} foreign_index"),
             "segment_cache_bytes": parse_bytes(segment_cache_bytes, f"{where} segment_cache_bytes"),
             "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
+            "allow_empty": bool(allow_empty),
+            "skip_files": bool(skip_files),
         }
+        if classes is not None:
+            options["classes"] = class_names(classes, f"{where} classes")
         self._set_native(interruptible(lambda: _stoker.Dataset(native, urls, **options)))
 
     def _set_native(self, native: _stoker.Dataset) -> None:
@@ -194,6 +210,14 @@ class Dataset(Portable):
     def shards_indexed(self) -> int:
         """Number of shards (of a folder: files) that the index describes, so they were not read."""
         return int(self._info["shards_indexed"])
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Files and members that are part of no sample, of the shards that were read when this was
+        opened: ``system`` (left by operating systems and notebooks), ``links`` (symbolic, or
+        without their target), ``special`` (devices, pipes), ``unnamed`` (no key or extension).
+        ``stoker verify`` names them."""
+        return dict(self._info["skipped"])
 
     @property
     def quarantine(self) -> list[BadSample]:

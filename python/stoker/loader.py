@@ -136,6 +136,7 @@ class Loader(LoaderBase):
             its last row, so damage below it stays undetected. ``"whole"``: each image is also
             decoded to its end, as ``stoker verify --deep`` does it; decoding then takes up to twice
             the time. ``"tolerant"``: none; warnings are ignored, as PIL ignores them.
+        allow_empty, classes: see :class:`Dataset`.
         pixels_max: pixels of one image; more is a damaged sample.
         decode_bytes_max: memory of one image's decoder, or of one member (npz, JSON, MessagePack)
             when decompressed and parsed; default 1 GiB. More is a :class:`LimitError`.
@@ -204,6 +205,8 @@ class Loader(LoaderBase):
         no_direct_io: bool = False,
         timeout: float | None = None,
         check: str = "decoded",
+        allow_empty: bool = False,
+        classes: Sequence[str] | None = None,
         pixels_max: int | None = None,
         decode_bytes_max: int | str | None = None,
         index: str | os.PathLike[str] = "auto",
@@ -277,6 +280,11 @@ class Loader(LoaderBase):
             )
         own = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
         own = {name: value for name, value in own.items() if value is not None}
+        self._dataset_options: dict[str, Any] = {
+            "allow_empty": allow_empty,
+            "classes": classes,
+            "skip_files": on_error == "skip",
+        }
         self._open(source, engine, own, index)
 
     # ---- opening ----
@@ -374,7 +382,9 @@ class Loader(LoaderBase):
                     self._owned.append(self._mixed)
                     self.dataset = self._mixed.dataset
                 else:
-                    self.dataset = Dataset(source, engine=self.engine, index=index)
+                    self.dataset = Dataset(
+                        source, engine=self.engine, index=index, **self._dataset_options
+                    )
                     self._owned.append(self.dataset)
             except BaseException:
                 self._close_owned()

@@ -297,7 +297,7 @@ FOLDERS = {
     "zero-byte image": (file("2.jpg", b""), NO_PICTURE),
     "text named .jpg": (file("2.jpg", b"hello there"), FormatError),
     "cut JPEG": (file("2.jpg", PICTURE[: len(PICTURE) // 2]), TruncatedError),
-    "GIF": (file("2.gif", b"GIF89a"), UnsupportedError),
+    "GIF": (file("2.gif", b"GIF89a"), FormatError),
     "class without pictures": (file("readme.txt", b"x"), EmptyError),
     "empty folder": (below(""), EmptyError),
     "symlink loop": (symlink_loop, stoker.IOError),

@@ -43,6 +43,21 @@ int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engin
     return 0;
 }
 
+static int copy_classes(struct stoker_dataset *dataset, const struct stoker_dataset_options *given,
+                        struct stoker_error *error)
+{
+    char **classes = stk_alloc(given->class_count + 1, sizeof *classes);
+    bool complete = classes != NULL;
+
+    dataset->options.classes = (const char *const *)classes;
+    dataset->options.class_count = classes ? given->class_count : 0;
+    for (size_t i = 0; classes && i < given->class_count; i++) {
+        classes[i] = stk_strdup(given->classes[i]);
+        complete = complete && classes[i];
+    }
+    return complete ? 0 : stk_fail_memory(error, "class names");
+}
+
 /* Copies the options and the strings that they refer to. */
 static int copy_options(struct stoker_dataset *dataset, const struct stoker_dataset_options *given,
                         struct stoker_error *error)
@@ -51,6 +66,8 @@ static int copy_options(struct stoker_dataset *dataset, const struct stoker_data
     bool complete = urls != NULL;
 
     dataset->options = *given;
+    dataset->options.classes = NULL;
+    dataset->options.class_count = 0;
     dataset->options.urls = (const char *const *)urls;
     dataset->options.url_count = urls ? given->url_count : 0;
     dataset->options.index_path = given->index_path ? stk_strdup(given->index_path) : NULL;
@@ -58,7 +75,10 @@ static int copy_options(struct stoker_dataset *dataset, const struct stoker_data
     for (size_t i = 0; urls && i < given->url_count; i++) {
         complete = stk_url_alias(given->urls[i], &urls[i]) == 0 && complete;
     }
-    return complete ? 0 : stk_fail_memory(error, "data set");
+    if (!complete) {
+        return stk_fail_memory(error, "data set");
+    }
+    return given->classes ? copy_classes(dataset, given, error) : 0;
 }
 
 static void free_options(struct stoker_dataset_options *options)
@@ -67,6 +87,10 @@ static void free_options(struct stoker_dataset_options *options)
         stk_free((void *)(uintptr_t)options->urls[i]);
     }
     stk_free((void *)(uintptr_t)options->urls);
+    for (size_t i = 0; i < options->class_count; i++) {
+        stk_free((void *)(uintptr_t)options->classes[i]);
+    }
+    stk_free((void *)(uintptr_t)options->classes);
     stk_free((void *)(uintptr_t)options->index_path);
 }
 
@@ -206,8 +230,8 @@ static int match_folder(struct stoker_dataset *dataset, struct stk_index_locatio
 {
     int status;
 
-    if (!location->old || !stk_index_is_folder(location->old)) {
-        return 0;
+    if (!location->old || !stk_index_is_folder(location->old) || dataset->options.classes) {
+        return 0; /* the index has its own numbers of classes */
     }
     status = stk_index_location_match_folder(location, dataset, error);
     if (status == 0 && location->complete) {
@@ -349,7 +373,8 @@ static int open_index(struct stoker_dataset *dataset, struct stoker_error *error
         status = status < 0 ? status : match_folder(dataset, location, error);
     }
     /* 3. Wait for another process that opens the same data set, and use its index. */
-    if (status == 0 && stk_index_sharing_begin(&sharing, dataset, location)) {
+    if (status == 0 && !dataset->options.classes &&
+        stk_index_sharing_begin(&sharing, dataset, location)) {
         status = use_shared_index(dataset, location, &sharing, error);
         stk_index_sharing_end(&sharing);
     }

@@ -30,6 +30,7 @@ struct stk_dataset_scan_state {
     bool keep_cached;          /* the bytes will be read again soon: keep them in memory */
     _Atomic bool stop;         /* ends the scan with STOKER_ERROR_CLOSED */
     _Atomic uint64_t shards_done, bytes_done, bytes_read;
+    _Atomic uint64_t system_files, links, special, unnamed; /* members that were left out */
 };
 
 struct stoker_dataset {

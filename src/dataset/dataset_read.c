@@ -35,8 +35,30 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.jpeg_index_note = dataset->jpeg_index_note ? dataset->jpeg_index_note : "";
     full.jpeg_indexed = dataset->jpeg_index != NULL;
     full.jpeg_index_mcus = dataset->jpeg_index ? stk_jpeg_index_mcus(dataset->jpeg_index) : 0;
+    full.skipped_system = atomic_load(&dataset->scan.system_files) + dataset->objects.system_count;
+    full.skipped_links = atomic_load(&dataset->scan.links);
+    full.skipped_special = atomic_load(&dataset->scan.special);
+    full.skipped_unnamed = atomic_load(&dataset->scan.unnamed);
+    full.problem_count = dataset->objects.problem_count;
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
     return stk_options_write_output(info, &full, sizeof full, "data set info", NULL);
+}
+
+int stoker_dataset_problem(const struct stoker_dataset *dataset, uint64_t i, const char **path_out,
+                           const char **text_out)
+{
+    static const char *const texts[] = {
+        [STK_SOURCE_UNREADABLE] = "a link to nothing, a pipe or a device",
+        [STK_SOURCE_EMPTY_CLASS] = "a class folder without images",
+        [STK_SOURCE_SYSTEM_FILE] = "left by an operating system or a notebook"};
+
+    *path_out = *text_out = NULL;
+    if (i >= dataset->objects.problem_kept) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    *path_out = dataset->objects.problems[i].path;
+    *text_out = texts[dataset->objects.problems[i].kind];
+    return 0;
 }
 
 int stoker_dataset_shard_ends(const struct stoker_dataset *dataset, uint64_t first, uint64_t count,

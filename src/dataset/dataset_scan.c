@@ -43,6 +43,11 @@ static int store_url_ends(struct stoker_dataset *dataset, struct stoker_error *e
 int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
 {
     const char *endings[STK_CONTAINER_ENDINGS_MAX];
+    struct stk_source_options options = {.endings = endings,
+                                         .skip_files = dataset->options.skip_files,
+                                         .allow_empty = dataset->options.allow_empty,
+                                         .classes = dataset->options.classes,
+                                         .class_count = dataset->options.class_count};
     struct stk_wids_shards *shards = &dataset->shards;
     int status = stk_wids_shards_expand(shards, dataset->engine->io, dataset->options.urls,
                                         dataset->options.url_count, error);
@@ -51,7 +56,7 @@ int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
         stk_container_endings(dataset->formats, endings);
         status =
             stk_source_list(dataset->engine->io, (const char *const *)(const void *)shards->paths,
-                            shards->count, endings, &dataset->objects, error);
+                            shards->count, &options, &dataset->objects, error);
     }
     if (status == 0) {
         status = store_url_ends(dataset, error);

@@ -3,6 +3,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/text/system_file.h"
 #include "format/detect/container_detect.h"
 #include "index/string_table.h"
 #include "io/user_paths.h"
@@ -222,7 +223,8 @@ static int match_classes(struct stk_index_location *location, struct stoker_data
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         const struct stk_entry *entry = &listing.entries[i];
 
-        if (entry->kind != STK_ENTRY_DIRECTORY) {
+        if (entry->kind != STK_ENTRY_DIRECTORY ||
+            stk_system_file_is(entry->name, strlen(entry->name))) {
             continue;
         }
         if (classes >= stk_index_classes(location->old) ||
@@ -257,7 +259,8 @@ static int match_pictures(struct stk_index_location *location, struct stoker_dat
         const char *name = listing.entries[i].name;
         char path[STK_PATH_BYTES_MAX];
 
-        if (!stk_path_is_picture(name) && !stk_path_is_shard(name, endings)) {
+        if ((!stk_path_is_picture(name) && !stk_path_is_shard(name, endings)) ||
+            stk_system_file_is(name, strlen(name))) {
             continue;
         }
         status = found < count ? stk_index_path(location->old, found, path, error) : 0;

@@ -189,6 +189,15 @@ static int index_member(struct one_shard *one, const struct stk_container_step *
         return stk_index_shard_add(one->target.builder, member->name, member->offset, member->bytes,
                                    error);
     }
+    if (member->kind == STK_MEMBER_HARD_LINK) {
+        bool added;
+
+        return stk_index_shard_add_link(one->target.builder, member->name, member->link, &added,
+                                        error);
+    }
+    if (member->kind == STK_MEMBER_LINK || member->kind == STK_MEMBER_OTHER) {
+        stk_index_shard_skip(one->target.builder, member->kind == STK_MEMBER_LINK);
+    }
     return member->kind == STK_MEMBER_ROW ? index_row(one, member, error) : 0;
 }
 
@@ -211,9 +220,9 @@ static int scan_members(struct one_shard *one, struct window *window,
             status = stk_shard_scan_stopped(error);
         } else if (step.event == STK_CONTAINER_NEED) {
             status = window_fill(window, &step, &bytes, error);
-        } else if (holds_data(&step)) {
+        } else {
             status = index_member(one, &step, error);
-            if (status == 0 && (scan->checksums || scan->labels)) {
+            if (status == 0 && holds_data(&step) && (scan->checksums || scan->labels)) {
                 status = read_member(window, &step, one->target.builder, error);
             }
         }
@@ -320,6 +329,15 @@ static int open_one(struct one_shard *one, struct stoker_error *error)
     return status;
 }
 
+static void count_skipped(struct stk_dataset_scan_state *scan,
+                          const struct stk_index_skipped *skipped)
+{
+    atomic_fetch_add_explicit(&scan->system_files, skipped->system_files, memory_order_relaxed);
+    atomic_fetch_add_explicit(&scan->links, skipped->links, memory_order_relaxed);
+    atomic_fetch_add_explicit(&scan->special, skipped->special, memory_order_relaxed);
+    atomic_fetch_add_explicit(&scan->unnamed, skipped->unnamed, memory_order_relaxed);
+}
+
 /* Ends the shard and frees it. */
 static void close_one(struct one_shard *one, int status, struct stoker_error *error)
 {
@@ -333,6 +351,8 @@ static void close_one(struct one_shard *one, int status, struct stoker_error *er
     }
     if (status == 0) {
         uint64_t bytes = stk_shard_stream_object_bytes(one->target.stream);
+
+        count_skipped(scan, stk_index_shard_skipped(one->target.builder));
 
         status = stk_index_shard_end(one->target.builder, bytes,
                                      stk_shard_stream_compression(one->target.stream), error);

@@ -39,8 +39,9 @@ enum stk_member_kind {
     STK_MEMBER_FILE = 1,
     STK_MEMBER_ROW,
     STK_MEMBER_DIRECTORY,
-    STK_MEMBER_LINK,
-    STK_MEMBER_OTHER
+    STK_MEMBER_LINK, /* a symbolic one */
+    STK_MEMBER_OTHER,
+    STK_MEMBER_HARD_LINK /* the bytes of the member `link`, which comes before it */
 };
 
 enum stk_member_checksum { STK_MEMBER_CHECKSUM_NONE = 0, STK_MEMBER_CHECKSUM_CRC32C };
@@ -58,6 +59,7 @@ struct stk_container_step {
     uint64_t bytes;         /* NEED: bytes that are needed to go on; MEMBER: of the data */
     uint64_t header;        /* MEMBER: offset of its first header; FOOTER formats: of its entry */
     struct stk_view name;   /* MEMBER: valid until the next step; any bytes but NUL; rows: empty */
+    struct stk_view link;   /* MEMBER, HARD_LINK: the name of the target, valid likewise */
     uint32_t checksum_kind; /* MEMBER: enum stk_member_checksum */
     uint32_t checksum;      /* MEMBER: of the data, as the container states it */
 };

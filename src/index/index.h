@@ -45,6 +45,19 @@ int stk_index_shard_begin(struct stk_index *index, uint32_t shard, const char *p
  * twice. error->shard, offset (of the data) and key are set. */
 int stk_index_shard_add(struct stk_index_shard_builder *builder, struct stk_view name,
                         uint64_t offset, uint64_t bytes, struct stoker_error *error);
+/* Adds a hard link: a member with the bytes, the checksum and the label of the member `target`,
+ * which was added before it. Returns 0 and sets *added_out to false if there is no such member. */
+int stk_index_shard_add_link(struct stk_index_shard_builder *builder, struct stk_view name,
+                             struct stk_view target, bool *added_out, struct stoker_error *error);
+/* Why members are no part of a sample. */
+struct stk_index_skipped {
+    uint64_t system_files, links, special, unnamed;
+};
+/* Counts a member that is a link to nothing known, or a device. Others are counted by add. */
+void stk_index_shard_skip(struct stk_index_shard_builder *builder, bool is_link);
+/* Returns the counts of the shard so far; valid until end or cancel. */
+const struct stk_index_skipped *
+stk_index_shard_skipped(const struct stk_index_shard_builder *builder);
 /* Sets the XXH3-64 of the member that was added last; ignored if that was skipped. If only some
  * members of a shard have one, stk_index_shard_end returns STOKER_ERROR_ARGUMENT. */
 int stk_index_shard_set_checksum(struct stk_index_shard_builder *builder, uint64_t sum,

@@ -4,6 +4,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/text/system_file.h"
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"
 #include "format/tar/wds_name.h"
@@ -11,36 +12,10 @@
 #include <errno.h>
 #include <string.h>
 
-/* A member as it was added; stored compactly at the end of the shard. */
-struct raw_member {
-    uint64_t offset, bytes;
-    uint32_t sample;
-    uint32_t extension; /* number in the builder's words */
-};
+#define UNNAMED_MAX (1u << 20) /* files without a key whose places are kept */
 
-struct stk_index_shard_builder {
-    struct stk_index *index; /* borrowed until end or abandon */
-    uint32_t shard;
-    struct stk_string_table keys;
-    struct stk_string_table
-        extensions;             /* lower case, with NUL: the index's lock is taken once each */
-    struct raw_member *members; /* owned */
-    uint32_t *last_member;      /* owned: of each sample */
-    uint32_t member_count, member_capacity, sample_capacity;
-    uint32_t sample; /* of the last member */
-    bool added;      /* the last member was not skipped */
-    uint64_t *sums;  /* owned: of each member; NULL: none */
-    int64_t *labels; /* owned: of each sample; NULL: none */
-    uint32_t sums_capacity, sum_count, labels_capacity;
-    uint64_t file_sum; /* of the file */
-    uint8_t sha256[32];
-    bool has_digest, unproved;
-    struct stk_view access;      /* owned; empty: none */
-    bool joined;                 /* some members of a sample do not follow each other */
-    struct stk_index_shard file; /* set by add_file; kind empty: not called */
-    char path[];                 /* owned, with its NUL */
-};
-
+static int add_unnamed(struct stk_index_shard_builder *builder, struct stk_view name,
+                       uint64_t offset, uint64_t bytes, struct stoker_error *error);
 static int find_sample(struct stk_index_shard_builder *builder, struct stk_view key,
                        uint64_t offset, struct stoker_error *error);
 static int find_extension(struct stk_index_shard_builder *builder, struct stk_view extension,
@@ -91,6 +66,8 @@ void stk_index_shard_cancel(struct stk_index_shard_builder *builder)
     if (builder) {
         stk_string_table_deinit(&builder->keys);
         stk_string_table_deinit(&builder->extensions);
+        stk_string_table_deinit(&builder->unnamed);
+        stk_free(builder->unnamed_places);
         stk_free(builder->members);
         stk_free(builder->last_member);
         stk_free(builder->sums);
@@ -110,11 +87,17 @@ int stk_index_shard_add(struct stk_index_shard_builder *builder, struct stk_view
 
     STK_ASSERT(builder->file.kind == STK_INDEX_SHARD_EMPTY);
     builder->added = false;
+    builder->unnamed_last = UINT32_MAX;
+    if (stk_system_file_in_path(name)) {
+        builder->skipped.system_files++;
+        return 0;
+    }
     if (refusal) {
         return fail_member(builder, name, offset, refusal, error);
     }
     if (!stk_wds_name_split(name, &key, &extension)) {
-        return 0;
+        builder->skipped.unnamed++;
+        return add_unnamed(builder, name, offset, bytes, error);
     }
     if (extension.bytes == 7 && memcmp(extension.data, "__key__", 7) == 0) {
         return fail_member(builder, key, offset, "the extension '__key__' stands for the key",
@@ -151,6 +134,31 @@ int stk_index_shard_add(struct stk_index_shard_builder *builder, struct stk_view
     return 0;
 }
 
+/* Keeps the place of a file that is no part of a sample: a hard link may refer to it. */
+static int add_unnamed(struct stk_index_shard_builder *builder, struct stk_view name,
+                       uint64_t offset, uint64_t bytes, struct stoker_error *error)
+{
+    uint32_t number;
+
+    if (builder->unnamed.count == builder->unnamed_capacity) {
+        uint32_t capacity = builder->unnamed_capacity ? builder->unnamed_capacity * 2 : 16;
+        uint64_t (*grown)[3] = stk_realloc(builder->unnamed_places, builder->unnamed_capacity,
+                                           capacity, sizeof *grown);
+
+        if (!grown) {
+            return fail(builder, -ENOMEM, offset, name, error);
+        }
+        builder->unnamed_places = grown;
+        builder->unnamed_capacity = capacity;
+    }
+    if (stk_string_table_add(&builder->unnamed, name, UNNAMED_MAX, &number) == 0) {
+        builder->unnamed_last = number;
+        builder->unnamed_places[number][0] = offset;
+        builder->unnamed_places[number][1] = bytes;
+    }
+    return 0; /* behind the last that is kept, links lead nowhere and are counted */
+}
+
 int stk_index_shard_set_checksum(struct stk_index_shard_builder *builder, uint64_t sum,
                                  struct stoker_error *error)
 {
@@ -160,6 +168,9 @@ int stk_index_shard_set_checksum(struct stk_index_shard_builder *builder, uint64
         return 0;
     }
     if (!builder->added) {
+        if (builder->unnamed_last < builder->unnamed.count) {
+            builder->unnamed_places[builder->unnamed_last][2] = sum;
+        }
         return 0;
     }
     if (builder->sums_capacity < builder->member_count) {

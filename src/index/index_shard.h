@@ -87,6 +87,42 @@ struct stk_index {
     uint8_t identity[32];
 };
 
+/* A member as it was added; stored compactly at the end of the shard. */
+struct raw_member {
+    uint64_t offset, bytes;
+    uint32_t sample;
+    uint32_t extension; /* number in the builder's words */
+};
+
+struct stk_index_shard_builder {
+    struct stk_index *index; /* borrowed until end or abandon */
+    uint32_t shard;
+    struct stk_string_table keys;
+    struct stk_string_table
+        extensions;             /* lower case, with NUL: the index's lock is taken once each */
+    struct raw_member *members; /* owned */
+    uint32_t *last_member;      /* owned: of each sample */
+    uint32_t member_count, member_capacity, sample_capacity;
+    uint32_t sample; /* of the last member */
+    bool added;      /* the last member was not skipped */
+    struct stk_index_skipped skipped;
+    struct stk_string_table
+        unnamed; /* names of files that are no part of a sample: targets of links */
+    uint64_t (*unnamed_places)[3]; /* owned: offset, bytes and checksum of each */
+    uint32_t unnamed_capacity;
+    uint32_t unnamed_last; /* the last member is this one, if it was not added */
+    uint64_t *sums;        /* owned: of each member; NULL: none */
+    int64_t *labels;       /* owned: of each sample; NULL: none */
+    uint32_t sums_capacity, sum_count, labels_capacity;
+    uint64_t file_sum; /* of the file */
+    uint8_t sha256[32];
+    bool has_digest, unproved;
+    struct stk_view access;      /* owned; empty: none */
+    bool joined;                 /* some members of a sample do not follow each other */
+    struct stk_index_shard file; /* set by add_file; kind empty: not called */
+    char path[];                 /* owned, with its NUL */
+};
+
 uint64_t stk_index_shard_sample_count(const struct stk_index_shard *shard);
 /* Makes an index with its lock and options only; the caller adds the shards. NULL: no memory. */
 struct stk_index *stk_index_new(const struct stk_index_options *options);

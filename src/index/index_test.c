@@ -1,8 +1,8 @@
 /* Goal: members become samples as they should, or the error names shard, key and offset; numbers
  * and identity depend on the data alone.
- * Method: index_shard.c and index.c together: rows of members; the samples are compared as text.
- * Then threads in many orders, sizes that need wide numbers, folders, memory a member, and every
- * allocation failing once. */
+ * Method: index_shard.c, index_shard_link.c and index.c together: rows of members; the samples are
+ * compared as text. Then threads in many orders, sizes that need wide numbers, folders, memory a
+ * member, and every allocation failing once. */
 #include "base/mem.h"
 #include "format/compress/decompress.h"
 #include "index/index.h"
@@ -21,7 +21,7 @@ static struct stk_view view(const char *text)
     return (struct stk_view){(const uint8_t *)text, strlen(text)};
 }
 
-/* Members of one shard at 512, 1024, ...; 3 bytes each. */
+/* Members of one shard at 512, 1024, ...; 3 bytes each. "a->b": a is a hard link to b. */
 static const struct row {
     const char *name;
     uint32_t member_gap_max, key_bytes_max;
@@ -74,6 +74,22 @@ static const struct row {
     {"absolute", 0, 0, {"/etc/passwd"}, "STOKER_ERROR_CORRUPT 512 /etc/passwd"},
     {"__key__", 0, 0, {"a.__key__"}, "STOKER_ERROR_CORRUPT 512 a"},
     {"a key of the limit", 0, 3, {"abc.jpg"}, "abc jpg@512+3;"},
+    {"hard links",
+     0,
+     0,
+     {"a.jpg", "b.JPG->a.jpg", "c.x->b.jpg", "d.x->./a.jpg", "e.x->nothing", "f.x->a.png"},
+     "a jpg@512+3;b jpg@512+3;c x@512+3;d x@512+3;"},
+    {"a hard link to a file without a key", 0, 0, {"readme", "a.txt->readme"}, "a txt@512+3;"},
+    {"a hard link over other samples",
+     2,
+     0,
+     {"a.jpg", "b.jpg", "a.cls", "b.x->a.jpg"},
+     "a jpg@512+3 cls@1536+3;b jpg@1024+3 x@512+3;"},
+    {"files of operating systems",
+     0,
+     0,
+     {"a.jpg", "._a.jpg", "x/.DS_Store", "a.cls"},
+     "a jpg@512+3 cls@2048+3;"},
     {"a key past the limit", 0, 3, {"abcd.jpg"}, "STOKER_ERROR_LIMIT 512 abcd"},
 };
 
@@ -108,7 +124,14 @@ static int fill(struct stk_index *index, uint32_t shard, const char *path, const
     int i;
 
     for (i = 0; status == 0 && i < NAMES_MAX && names[i]; i++) {
-        status = stk_index_shard_add(builder, view(names[i]), 512 * (i + 1), 3, error);
+        const char *arrow = strstr(names[i], "->");
+        bool added;
+
+        status = arrow ? stk_index_shard_add_link(builder,
+                                                  (struct stk_view){(const uint8_t *)names[i],
+                                                                    (size_t)(arrow - names[i])},
+                                                  view(arrow + 2), &added, error)
+                       : stk_index_shard_add(builder, view(names[i]), 512 * (i + 1), 3, error);
     }
     if (status < 0) {
         stk_index_shard_cancel(builder);

@@ -1,7 +1,7 @@
 /* Fuzz target of tar.c, tar_container.c, container.c, container_detect.c, wds_name.c,
- * string_table.c, index_shard.c and index.c: any bytes as a tar, parsed at once and in portions,
- * with its size known and unknown, and added to an index. The last byte selects the variant. No
- * crash, no hang, no member outside of the tar. */
+ * string_table.c, index_shard.c, index_shard_link.c and index.c: any bytes as a tar, parsed at once
+ * and in portions, with its size known and unknown, and added to an index. The last byte selects
+ * the variant. No crash, no hang, no member outside of the tar. */
 #include "base/base.h"
 #include "format/tar/tar_container.h"
 #include "index/index.h"
@@ -32,6 +32,7 @@ static int read_tar(struct stk_view tar, size_t chunk, bool is_known,
     struct stk_container_step step = {0};
     struct stk_view input = {0};
     struct stoker_error error = {0};
+    bool added;
     int status = stk_container_open(&reader, &stk_tar_container, &options, &error);
 
     while (status == 0 && step.event != STK_CONTAINER_END) {
@@ -46,6 +47,8 @@ static int read_tar(struct stk_view tar, size_t chunk, bool is_known,
             STK_ASSERT(step.name.bytes <= options.name_bytes_max);
             if (step.kind == STK_MEMBER_FILE) {
                 status = stk_index_shard_add(builder, step.name, step.offset, step.bytes, &error);
+            } else if (step.kind == STK_MEMBER_HARD_LINK) {
+                status = stk_index_shard_add_link(builder, step.name, step.link, &added, &error);
             }
         }
     }

@@ -18,6 +18,7 @@ struct stk_codec {
     struct stk_codec_jpeg *jpeg;                      /* owned */
     struct stk_codec_png *png;                        /* owned */
     struct stk_codec_webp *webp;                      /* owned */
+    struct stk_codec_raw *raw;                        /* owned */
     const struct stk_jpeg_entry_points *entry_points; /* borrowed: of the next image */
 };
 
@@ -32,7 +33,13 @@ static const struct magic_row {
     {"a PNG", STK_CODEC_PNG, 0, 8, "\x89PNG\r\n\x1a\n"},
     {"a WebP", STK_CODEC_WEBP, 8, 4, "WEBP"},
     {"a GIF", 0, 0, 4, "GIF8"},
-    {"a BMP", 0, 0, 2, "BM"},
+    {"a BMP", STK_CODEC_BMP, 0, 2, "BM"},
+    {"a PBM", STK_CODEC_PNM, 0, 2, "P1"},
+    {"a PGM", STK_CODEC_PNM, 0, 2, "P2"},
+    {"a PPM", STK_CODEC_PNM, 0, 2, "P3"},
+    {"a PBM", STK_CODEC_PNM, 0, 2, "P4"},
+    {"a PGM", STK_CODEC_PNM, 0, 2, "P5"},
+    {"a PPM", STK_CODEC_PNM, 0, 2, "P6"},
     {"a TIFF", 0, 0, 4, "II*\0"},
     {"a TIFF", 0, 0, 4, "MM\0*"},
     {"an AVIF", 0, 4, 8, "ftypavif"},
@@ -49,8 +56,7 @@ static const struct magic_row {
     {"gzip data", 0, 0, 2, "\x1f\x8b"},
     {"zstd data", 0, 0, 4, "\x28\xb5\x2f\xfd"},
     {"a NumPy array", 0, 0, 6, "\x93NUMPY"},
-    {"a netpbm image", 0, 0, 3, "P6\n"},
-    {"a netpbm image", 0, 0, 3, "P5\n"},
+    {"an AppleDouble file of macOS", 0, 0, 4, "\0\5\x16\7"},
 };
 
 #define TEXT_BYTES_MAX 512 /* looked at to call something text */
@@ -109,6 +115,12 @@ static const char *name_other(struct stk_view bytes)
     return printable == looked ? name_text((const char *)bytes.data, looked) : "unknown data";
 }
 
+/* Behind "P6" comes a space or a comment. */
+static bool is_pnm(struct stk_view bytes)
+{
+    return bytes.bytes > 2 && memchr(" \t\n\v\f\r#", bytes.data[2], 7);
+}
+
 static const struct magic_row *find_magic(struct stk_view bytes)
 {
     for (size_t i = 0; i < STK_COUNT(magic_rows); i++) {
@@ -116,6 +128,7 @@ static const struct magic_row *find_magic(struct stk_view bytes)
 
         if (bytes.bytes >= (size_t)row->offset + row->bytes &&
             memcmp(bytes.data + row->offset, row->magic, row->bytes) == 0 &&
+            (row->kind != STK_CODEC_PNM || is_pnm(bytes)) &&
             (row->kind != STK_CODEC_WEBP || memcmp(bytes.data, "RIFF", 4) == 0)) {
             return row;
         }
@@ -137,7 +150,7 @@ static int fail_format(struct stk_view bytes, const struct magic_row *row,
         start[3 * i + 2] = digits[bytes.data[i] & 15];
         start[3 * i + 3] = '\0';
     }
-    return stk_fail(error, STOKER_ERROR_FORMAT, "this is not a JPEG, PNG or WebP image",
+    return stk_fail(error, STOKER_ERROR_FORMAT, "this is not a JPEG, PNG, WebP, BMP or PNM image",
                     "convert it, take it out of the data set, or choose other extensions",
                     "it looks like %s of %zu bytes%s%s", name, bytes.bytes,
                     bytes.bytes ? ", beginning" : "", start);
@@ -157,8 +170,10 @@ int stk_codec_probe(struct stk_view bytes, uint64_t pixels_max, struct stk_codec
         status = stk_codec_jpeg_probe(bytes, &info, error);
     } else if (row->kind == STK_CODEC_PNG) {
         status = stk_codec_png_probe(bytes, &info, error);
-    } else {
+    } else if (row->kind == STK_CODEC_WEBP) {
         status = stk_codec_webp_probe(bytes, &info, error);
+    } else {
+        status = stk_codec_raw_probe(bytes, row->kind, &info, error);
     }
     if (status < 0) {
         return status;
@@ -189,6 +204,9 @@ int stk_codec_open(struct stk_codec **codec_out, struct stoker_error *error)
     if (status == 0) {
         status = stk_codec_webp_open(&codec->webp, &codec->arena, error);
     }
+    if (status == 0) {
+        status = stk_codec_raw_open(&codec->raw, &codec->arena, error);
+    }
     if (status < 0) {
         stk_codec_close(codec);
         return status;
@@ -206,6 +224,7 @@ void stk_codec_close(struct stk_codec *codec)
     stk_codec_jpeg_close(codec->jpeg);
     stk_codec_png_close(codec->png);
     stk_codec_webp_close(codec->webp);
+    stk_codec_raw_close(codec->raw);
     stk_codec_arena_trim(&codec->arena, 0);
     stk_free(codec);
 }
@@ -225,7 +244,7 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
 
     codec->entry_points = NULL;
     STK_ASSERT(codec->kind == 0);
-    STK_ASSERT(info->kind >= STK_CODEC_JPEG && info->kind <= STK_CODEC_WEBP);
+    STK_ASSERT(info->kind >= STK_CODEC_JPEG && info->kind < STK_CODEC_KIND_END);
     STK_ASSERT(box->width > 0 && box->x < info->width && box->width <= info->width - box->x);
     STK_ASSERT(box->height > 0 && box->y < info->height && box->height <= info->height - box->y);
     if (info->memory_bytes > memory_bytes_max) {
@@ -243,8 +262,10 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
         status = stk_codec_jpeg_begin(codec->jpeg, &request, &shape, error);
     } else if (info->kind == STK_CODEC_PNG) {
         status = stk_codec_png_begin(codec->png, &request, &shape, error);
-    } else {
+    } else if (info->kind == STK_CODEC_WEBP) {
         status = stk_codec_webp_begin(codec->webp, &request, &shape, error);
+    } else {
+        status = stk_codec_raw_begin(codec->raw, &request, &shape, error);
     }
     if (status < 0) {
         stk_codec_end(codec);
@@ -267,8 +288,10 @@ int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count
         status = stk_codec_jpeg_rows(codec->jpeg, rows, count, error);
     } else if (codec->kind == STK_CODEC_PNG) {
         status = stk_codec_png_rows(codec->png, rows, count, error);
-    } else {
+    } else if (codec->kind == STK_CODEC_WEBP) {
         status = stk_codec_webp_rows(codec->webp, rows, count, error);
+    } else {
+        status = stk_codec_raw_rows(codec->raw, rows, count, error);
     }
     codec->failed = status < 0;
     codec->rows_left -= status < 0 ? 0 : (uint32_t)status;

@@ -1,4 +1,5 @@
-/* decode/codec/codec.h: decodes JPEG, PNG and WebP images to rows of RGBX, only the requested box.
+/* decode/codec/codec.h: decodes JPEG, PNG, WebP, BMP and PNM images to rows of RGBX, only the
+ * requested box.
  *
  *   probe(bytes) -> info -> begin(box) -> rows ... -> end        (begin again: the next image)
  *
@@ -13,7 +14,14 @@
 
 #include "decode/jpeg/jpeg.h"
 
-enum stk_codec_kind { STK_CODEC_JPEG = 1, STK_CODEC_PNG, STK_CODEC_WEBP };
+enum stk_codec_kind {
+    STK_CODEC_JPEG = 1,
+    STK_CODEC_PNG,
+    STK_CODEC_WEBP,
+    STK_CODEC_BMP,
+    STK_CODEC_PNM,
+    STK_CODEC_KIND_END
+};
 
 /* How the samples of an image are read. */
 enum stk_codec_pixel_format {
@@ -104,7 +112,7 @@ int stk_codec_check(struct stk_codec *codec, struct stk_view bytes,
                     struct stoker_error *error);
 
 /* Returns which decoder handles the current image. JPEG: 1 for decode/jpeg, 1 + i for libjpeg-turbo
- * because of stoker_jpeg_reason(i). PNG: one of the constants below. 0: neither format. The value
+ * because of stoker_jpeg_reason(i). PNG: one of the constants below. 0: other formats. The value
  * may change with each row. */
 #define STK_CODEC_BY_PNG 64u /* decode/png */
 #define STK_CODEC_BY_LIBPNG 65u

@@ -3,7 +3,7 @@
  *
  *   probe -> (open) begin -> rows ... -> end (close)
  *
- * The three backends have the same five functions, with the contract of stk_codec. The caller calls
+ * The backends have the same five functions, with the contract of stk_codec. The caller calls
  * end also after a begin that failed. Owner: a codec. Threads: one. Memory: the codec's arena, and
  * libwebp's own allocations. Bound: memory_bytes_max of the request. */
 #ifndef DECODE_CODEC_CODEC_BACKEND_H
@@ -90,6 +90,18 @@ int stk_codec_webp_rows(struct stk_codec_webp *webp, uint8_t *const *rows, uint3
 int stk_codec_webp_check_frames(struct stk_view bytes, uint64_t memory_bytes_max,
                                 struct stoker_error *error);
 void stk_codec_webp_end(struct stk_codec_webp *webp);
+
+/* BMP and PNM: kind says which. */
+int stk_codec_raw_probe(struct stk_view bytes, uint32_t kind, struct stk_codec_info *info_out,
+                        struct stoker_error *error);
+struct stk_codec_raw;
+int stk_codec_raw_open(struct stk_codec_raw **raw_out, struct stk_codec_arena *arena,
+                       struct stoker_error *error);
+void stk_codec_raw_close(struct stk_codec_raw *raw);
+int stk_codec_raw_begin(struct stk_codec_raw *raw, const struct stk_codec_request *request,
+                        struct stk_codec_row_shape *shape_out, struct stoker_error *error);
+int stk_codec_raw_rows(struct stk_codec_raw *raw, uint8_t *const *rows, uint32_t count,
+                       struct stoker_error *error);
 
 /* Returns the EXIF orientation 1..8 of a TIFF block, with or without "Exif\0\0" before it, 0 if it
  * has none. */

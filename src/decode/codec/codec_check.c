@@ -122,20 +122,26 @@ int stk_codec_check_structure(struct stk_view bytes, uint32_t kind, struct stoke
         return check_jpeg(bytes, error);
     case STK_CODEC_PNG:
         return check_png(bytes, error);
-    default:
+    case STK_CODEC_WEBP:
         return check_webp(bytes, error);
+    default:
+        return 0; /* decoding finds what is missing */
     }
 }
 
-/* Reads the last row, for which all data before it is decoded, and what follows it. */
-static int read_last_row(struct stk_codec *codec, uint32_t row_pixels, struct stoker_error *error)
+/* Reads the rows of the box, and what follows them. */
+static int read_rows(struct stk_codec *codec, uint32_t count, uint32_t row_pixels,
+                     struct stoker_error *error)
 {
     uint8_t *row = stk_alloc(row_pixels, 4);
     int status =
-        row ? stk_codec_rows(codec, &row, 1, error)
+        row ? 0
             : stk_fail_errno(error, ENOMEM, "cannot check an image", "give the process more memory",
                              "%u pixels a row", row_pixels);
 
+    for (uint32_t y = 0; y < count && status >= 0; y++) {
+        status = stk_codec_rows(codec, &row, 1, error);
+    }
     if (status >= 0) {
         status = stk_codec_finish(codec, error);
     }
@@ -147,7 +153,11 @@ int stk_codec_check(struct stk_codec *codec, struct stk_view bytes,
                     const struct stk_codec_info *info, uint64_t memory_bytes_max,
                     struct stoker_error *error)
 {
-    struct stk_codec_box box = {0, info->height - 1, 1, 1};
+    /* For the last row the decoders read all data before it, except of formats with a fixed place
+     * for each row. */
+    struct stk_codec_box box = info->kind == STK_CODEC_BMP || info->kind == STK_CODEC_PNM
+                                   ? (struct stk_codec_box){info->width - 1, 0, 1, info->height}
+                                   : (struct stk_codec_box){0, info->height - 1, 1, 1};
     const char *warning;
     uint32_t row_pixels, skip;
     int status = stk_codec_check_structure(bytes, info->kind, error);
@@ -160,7 +170,7 @@ int stk_codec_check(struct stk_codec *codec, struct stk_view bytes,
     if (status < 0) {
         return status;
     }
-    status = read_last_row(codec, row_pixels, error);
+    status = read_rows(codec, box.height, row_pixels, error);
     warning = stk_codec_warning(codec);
     if (status == 0 && warning) {
         status = fail_warning(warning, error);

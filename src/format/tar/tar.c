@@ -4,6 +4,7 @@
 #include "format/tar/tar.h"
 
 #include "base/mem.h"
+#include "base/text/file_kind.h"
 #include "format/tar/wds_name.h"
 
 #include <assert.h>
@@ -50,9 +51,12 @@ struct stk_tar {
     uint32_t state;               /* enum tar_state */
     int status;                   /* that of the failure */
 
-    uint64_t chain_start;       /* first header of the member to come */
-    uint32_t chain_count;       /* extended headers so far */
-    struct tar_override chain;  /* x and L: of the next member */
+    uint64_t chain_start;      /* first header of the member to come */
+    uint32_t chain_count;      /* extended headers so far */
+    struct tar_override chain; /* x and L: of the next member */
+    uint8_t *link;             /* owned; name_bytes_max bytes; NULL until a header needs it */
+    uint32_t link_bytes;       /* x and K: of the next member; 0: nothing said */
+    bool link_too_long;
     struct tar_override global; /* g: of all that follow */
 
     uint8_t payload_type;   /* of the extended header being read */
@@ -78,6 +82,7 @@ static int name_member(struct stk_tar *tar, const struct tar_header_disk *header
 static int begin_payload(struct stk_tar *tar, uint8_t type, uint64_t bytes,
                          struct stoker_error *error);
 static int read_records(struct stk_tar *tar, struct stk_view payload, struct stoker_error *error);
+static int set_link(struct stk_tar *tar, struct stk_view link, struct stoker_error *error);
 static int set_name(struct stk_tar *tar, struct tar_override *override, struct stk_view name,
                     struct stoker_error *error);
 static const char *split_record(struct stk_view *rest, struct stk_view *key,
@@ -87,6 +92,8 @@ static bool checksum_is_valid(const struct tar_header_disk *header);
 static bool is_zero(const uint8_t *data, size_t bytes);
 static struct stk_view field_text(const uint8_t *field, size_t width);
 static int fail(struct stoker_error *error, int status, uint64_t offset, const char *detail);
+static int fail_foreign(struct stoker_error *error, struct stk_view head, uint64_t offset);
+static int fail_without_end(struct stoker_error *error, uint64_t offset);
 
 /* Other readers differ: the member has no name, or that of its own header. */
 static const char *const empty_name = "an extended header has an empty name";
@@ -122,6 +129,7 @@ void stk_tar_close(struct stk_tar *tar)
     if (tar) {
         stk_free(tar->chain.name);
         stk_free(tar->global.name);
+        stk_free(tar->link);
         stk_free(tar->payload);
         stk_free(tar);
     }
@@ -252,11 +260,13 @@ static int header_step(struct stk_tar *tar, struct stk_tar_step *step, struct st
     if (!checksum_is_valid(header)) {
         bool is_tar = start > 0 || memcmp(header->magic, "ustar", 5) == 0;
 
-        return fail(error, is_tar ? STOKER_ERROR_CORRUPT : STOKER_ERROR_FORMAT,
-                    tar->marked ? start : start + offsetof(struct tar_header_disk, sum),
-                    tar->marked ? "after the end marker comes neither another tar nor zeros"
-                    : is_tar    ? "the header's checksum is wrong"
-                                : "the first block is no tar header");
+        return !is_tar
+                   ? fail_foreign(error, (struct stk_view){block, BLOCK_BYTES},
+                                  offsetof(struct tar_header_disk, sum))
+                   : fail(error, STOKER_ERROR_CORRUPT,
+                          tar->marked ? start : start + offsetof(struct tar_header_disk, sum),
+                          tar->marked ? "after the end marker comes neither another tar nor zeros"
+                                      : "the header's checksum is wrong");
     }
     if (tar->marked && has_records(&tar->global)) {
         return fail(error, STOKER_ERROR_CORRUPT, start,
@@ -285,10 +295,15 @@ static int end_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoke
     if (tar->position == 0) {
         return fail(error, STOKER_ERROR_EMPTY, 0, "the object has no bytes");
     }
+    if (start == 0 && tar->held > 0 &&
+        stk_file_kind_of_bytes((struct stk_view){tar->block, tar->held})) {
+        return fail_foreign(error, (struct stk_view){tar->block, tar->held}, 0);
+    }
     if (!tar->marked) {
-        return fail(error, STOKER_ERROR_TRUNCATED, start,
-                    tar->held ? "the object ends inside a header"
-                              : "the object ends without an end marker");
+        if (tar->held == 0) {
+            return fail_without_end(error, start);
+        }
+        return fail(error, STOKER_ERROR_TRUNCATED, start, "the object ends inside a header");
     }
     tar->state = AT_END;
     step->event = STK_TAR_END;
@@ -360,6 +375,12 @@ static int read_member(struct stk_tar *tar, const struct tar_header_disk *header
     step->bytes = bytes;
     step->header = tar->chain_start;
     step->type = type;
+    if ((type == '1' || type == '2') && !tar->link_too_long) {
+        step->link = tar->link_bytes > 0 ? (struct stk_view){tar->link, tar->link_bytes}
+                                         : field_text(header->link, sizeof header->link);
+    }
+    tar->link_bytes = 0;
+    tar->link_too_long = false;
     skip(tar, stk_round_up(bytes, BLOCK_BYTES));
     tar->chain_count = 0;
     reset_override(&tar->chain);
@@ -418,10 +439,6 @@ static int begin_payload(struct stk_tar *tar, uint8_t type, uint64_t bytes,
         return fail(error, STOKER_ERROR_TRUNCATED, start,
                     "an extended header's records would pass the end");
     }
-    if (type == 'K') {
-        skip(tar, padded); /* links are not followed */
-        return 0;
-    }
     if (padded > tar->payload_capacity) {
         stk_free(tar->payload);
         tar->payload_capacity = 0;
@@ -452,6 +469,9 @@ static int payload_step(struct stk_tar *tar, struct stk_tar_step *step, struct s
     }
     tar->state = AT_HEADER;
     payload = (struct stk_view){data, tar->payload_bytes};
+    if (tar->payload_type == 'K') {
+        return set_link(tar, field_text(data, payload.bytes), error);
+    }
     if (tar->payload_type != 'L') {
         return read_records(tar, payload, error);
     }
@@ -485,6 +505,19 @@ static int set_name(struct stk_tar *tar, struct tar_override *override, struct s
     return 0;
 }
 
+/* The name that the next member links to. One that is too long leads nowhere. */
+static int set_link(struct stk_tar *tar, struct stk_view link, struct stoker_error *error)
+{
+    tar->link_too_long = link.bytes > tar->limits.name_bytes_max;
+    tar->link = tar->link ? tar->link : stk_alloc(tar->limits.name_bytes_max, 1);
+    if (!tar->link) {
+        return stk_fail(error, -ENOMEM, "no memory to read a tar", "free memory", "tar headers");
+    }
+    tar->link_bytes = tar->link_too_long ? 0 : (uint32_t)link.bytes;
+    memcpy(tar->link, link.data, tar->link_bytes);
+    return 0;
+}
+
 static bool is_key(struct stk_view key, const char *text)
 {
     return key.bytes == strlen(text) && memcmp(key.data, text, key.bytes) == 0;
@@ -507,7 +540,7 @@ static bool read_decimal(struct stk_view text, uint64_t *number_out)
 
 /* The fields of one extended header. If a key comes twice, the last record counts. */
 struct tar_records {
-    struct stk_view name;
+    struct stk_view name, link;
     bool sized, sparse;
     uint64_t bytes;
 };
@@ -530,6 +563,8 @@ static const char *read_record(struct stk_view key, struct stk_view value,
             return empty_name;
         }
         records->name = value;
+    } else if (is_key(key, "linkpath")) {
+        records->link = value;
     } else if (is_key(key, "size")) {
         records->sized = true;
         if (!read_decimal(value, &records->bytes)) {
@@ -562,6 +597,13 @@ static int read_records(struct stk_tar *tar, struct stk_view payload, struct sto
         }
     }
     override->sparse |= records.sparse;
+    if (records.link.bytes > 0 && !is_global) {
+        int status = set_link(tar, records.link, error);
+
+        if (status < 0) {
+            return status;
+        }
+    }
     if (records.sized && !is_global && override->sized && override->bytes != records.bytes) {
         return fail(error, STOKER_ERROR_CORRUPT, tar->payload_start,
                     "two extended headers give one member two sizes");
@@ -697,10 +739,33 @@ static int fail(struct stoker_error *error, int status, uint64_t offset, const c
     } else if (status == STOKER_ERROR_EMPTY) {
         advice = "copy the tar again or leave it out";
     } else if (status == STOKER_ERROR_TRUNCATED) {
-        advice = "copy the tar again; if all members are there and only the end marker is not, "
-                 "add it: 'truncate --size=+1024 FILE'";
+        advice = "copy the tar again; 'stoker verify --repair' keeps the members before the end";
     }
     stk_fail(error, status, "cannot read tar headers", advice, "%s", detail);
     stk_error_set_location(error, NULL, offset, NULL);
     return status; /* error may be NULL */
+}
+
+/* The file is no tar. */
+static int fail_foreign(struct stoker_error *error, struct stk_view head, uint64_t offset)
+{
+    const struct stk_file_kind *found = stk_file_kind_of_bytes(head);
+
+    stk_fail(error, STOKER_ERROR_FORMAT, "cannot read tar headers",
+             found ? found->advice : "give the paths of tars, or of a folder of pictures",
+             "the first block is no tar header%s%s", found ? ": it looks like " : "",
+             found ? found->name : "");
+    stk_error_set_location(error, NULL, offset, NULL);
+    return STOKER_ERROR_FORMAT;
+}
+
+/* All members are complete. Only here may a user append zeros. */
+static int fail_without_end(struct stoker_error *error, uint64_t offset)
+{
+    stk_fail(error, STOKER_ERROR_TRUNCATED, "cannot read tar headers",
+             "copy the tar again; if all members are there and only the end marker is not, "
+             "add it: 'truncate --size=+1024 FILE'",
+             "the object ends without an end marker");
+    stk_error_set_location(error, NULL, offset, NULL);
+    return STOKER_ERROR_TRUNCATED;
 }

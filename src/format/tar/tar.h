@@ -41,6 +41,7 @@ struct stk_tar_step {
     uint64_t bytes;       /* NEED: bytes that are needed to go on; MEMBER: of the data */
     uint64_t header;      /* MEMBER: offset of its first header block */
     struct stk_view name; /* MEMBER: valid until the next call; any bytes but NUL, may be empty */
+    struct stk_view link; /* MEMBER of type '1' or '2': the name that it links to; valid likewise */
     uint8_t type;         /* MEMBER: '0': a regular file (also '\0', '7'); else the type flag */
 };
 

@@ -75,6 +75,7 @@ static uint32_t kind_of(uint8_t type)
     case '5':
         return STK_MEMBER_DIRECTORY;
     case '1':
+        return STK_MEMBER_HARD_LINK;
     case '2':
         return STK_MEMBER_LINK;
     default:
@@ -97,6 +98,7 @@ static int next_step(struct stk_container *container, struct stk_view bytes,
         .bytes = step.bytes,
         .header = step.header,
         .name = step.name,
+        .link = step.link,
     };
     return status;
 }

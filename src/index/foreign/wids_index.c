@@ -82,6 +82,13 @@ static int check(struct stk_wids_index *index, struct stoker_error *error)
         (kind && strcmp(json_string_value(kind), "wids-shard-index-v1") != 0)) {
         return fail(STOKER_ERROR_UNSUPPORTED, "its version is not 1", error);
     }
+    if (json_array_size(json_object_get(index->root, "shards")) > 0 &&
+        !json_object_get(index->root, "shardlist")) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "this is an index of MDS, not of wids",
+                        "read the data with streaming.LocalDataset, and write its samples with "
+                        "stoker.ShardWriter, one write() a sample",
+                        "it lists shards of MosaicML streaming");
+    }
     if (json_array_size(json_object_get(index->root, "datasets")) > 0) {
         return fail(STOKER_ERROR_UNSUPPORTED,
                     "it refers to other data sets: name each one's JSON instead", error);

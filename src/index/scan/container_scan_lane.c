@@ -384,7 +384,7 @@ static int take(struct stk_scan_lane *lane, const struct stk_container_scan_opti
                 const struct stk_container_step *member)
 {
     struct stk_scan_member *members;
-    uint64_t names_bytes = lane->names_bytes + member->name.bytes;
+    uint64_t names_bytes = lane->names_bytes + member->name.bytes + member->link.bytes;
     void *names;
 
     if (lane == lane->chain->head) {
@@ -401,12 +401,17 @@ static int take(struct stk_scan_lane *lane, const struct stk_container_scan_opti
     }
     lane->names = names;
     memcpy(lane->names + lane->names_bytes, member->name.data, member->name.bytes);
+    if (member->link.bytes > 0) {
+        memcpy(lane->names + lane->names_bytes + member->name.bytes, member->link.data,
+               member->link.bytes);
+    }
     lane->found[lane->found_count++] =
         (struct stk_scan_member){.offset = member->offset,
                                  .bytes = member->bytes,
                                  .header = member->header,
                                  .name_at = lane->names_bytes,
                                  .name_bytes = (uint32_t)member->name.bytes,
+                                 .link_bytes = (uint32_t)member->link.bytes,
                                  .checksum = member->checksum,
                                  .kind = (uint8_t)member->kind,
                                  .checksum_kind = (uint8_t)member->checksum_kind};
@@ -429,6 +434,7 @@ int stk_scan_lane_report(struct stk_scan_lane *lane,
             .bytes = found->bytes,
             .header = found->header,
             .name = {lane->names + found->name_at, found->name_bytes},
+            .link = {lane->names + found->name_at + found->name_bytes, found->link_bytes},
             .checksum_kind = found->checksum_kind,
             .checksum = found->checksum,
         };

@@ -25,7 +25,11 @@ struct facts {
 static int run(struct args *args);
 static void facts_print(const struct facts *facts);
 static void jpeg_index_print_used(const struct stoker_dataset_info *dataset);
-static void facts_print_json(const struct facts *facts, const struct info_filesystem *filesystems,
+static void skipped_print(const struct stoker_dataset_info *dataset);
+static void problems_print(const struct stoker_dataset *dataset,
+                           const struct stoker_dataset_info *info);
+static void facts_print_json(const struct facts *facts, const struct stoker_dataset *opened,
+                             const struct info_filesystem *filesystems,
                              const struct info_location *locations);
 static int print_filesystems(const struct info_filesystem *filesystems, const struct args *args);
 static int run_opened(struct args *args, const struct info_filesystem *filesystems);
@@ -121,10 +125,11 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
         snprintf(facts.identity + 2 * i, 3, "%02x", facts.dataset.identity[i]);
     }
     if (args->json) {
-        facts_print_json(&facts, filesystems, &locations);
+        facts_print_json(&facts, dataset, filesystems, &locations);
     } else {
         info_location_print(&locations);
         facts_print(&facts);
+        problems_print(dataset, &facts.dataset);
     }
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
@@ -166,6 +171,7 @@ static void facts_print(const struct facts *facts)
     }
     printf("\n");
     jpeg_index_print_used(dataset);
+    skipped_print(dataset);
     printf("order\n");
     printf("  version     %d, %s shuffle\n", STOKER_ORDER_VERSION,
            args_shuffle_name(facts->shuffle));
@@ -191,6 +197,48 @@ static void facts_print(const struct facts *facts)
            engine->threads);
 }
 
+/* Files and members that belong to no sample. */
+static void skipped_print(const struct stoker_dataset_info *dataset)
+{
+    const struct {
+        uint64_t count;
+        const char *text;
+    } rows[] = {{dataset->skipped_system, "left by operating systems"},
+                {dataset->skipped_links, "links without a target"},
+                {dataset->skipped_special, "devices and pipes"},
+                {dataset->skipped_unnamed, "without key or extension"}};
+    const char *before = "  skipped     ";
+    char a[TERM_NUMBER_BYTES];
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].count > 0) {
+            printf("%s%s %s", before, term_count(a, rows[i].count), rows[i].text);
+            before = ", ";
+        }
+    }
+    if (before[0] == ',') {
+        printf("; 'stoker verify' names them\n");
+    } else if (dataset->shards_indexed > 0) {
+        printf("%snot counted: the index has no list of them; 'stoker verify' names them\n",
+               before);
+    }
+}
+
+static void problems_print(const struct stoker_dataset *dataset,
+                           const struct stoker_dataset_info *info)
+{
+    const char *path, *text;
+
+    if (info->problem_count > 0) {
+        printf("left out of the folder\n");
+    }
+    for (uint64_t i = 0; stoker_dataset_problem(dataset, i, &path, &text) == 0; i++) {
+        printf("  ");
+        term_text(path);
+        printf(": %s\n", text);
+    }
+}
+
 /* Prints nothing if there is no JPEG index. */
 static void jpeg_index_print_used(const struct stoker_dataset_info *dataset)
 {
@@ -205,11 +253,13 @@ static void jpeg_index_print_used(const struct stoker_dataset_info *dataset)
     }
 }
 
-static void facts_print_json(const struct facts *facts, const struct info_filesystem *filesystems,
+static void facts_print_json(const struct facts *facts, const struct stoker_dataset *opened,
+                             const struct info_filesystem *filesystems,
                              const struct info_location *locations)
 {
     const struct stoker_dataset_info *dataset = &facts->dataset;
     const struct stoker_engine_info *engine = &facts->engine;
+    const char *path, *text;
 
     json_open(NULL, '{');
     json_str("kind", dataset->kind);
@@ -229,6 +279,18 @@ static void facts_print_json(const struct facts *facts, const struct info_filesy
         json_u64("marks_mcus", dataset->jpeg_index_mcus);
     }
     json_str("marks_note", dataset->jpeg_index_note);
+    json_u64("skipped_system", dataset->skipped_system);
+    json_u64("skipped_links", dataset->skipped_links);
+    json_u64("skipped_special", dataset->skipped_special);
+    json_u64("skipped_unnamed", dataset->skipped_unnamed);
+    json_open("left_out", '[');
+    for (uint64_t i = 0; stoker_dataset_problem(opened, i, &path, &text) == 0; i++) {
+        json_open(NULL, '{');
+        json_str("path", path);
+        json_str("reason", text);
+        json_close('}');
+    }
+    json_close(']');
     json_u64("order_version", STOKER_ORDER_VERSION);
     json_str("shuffle", args_shuffle_name(facts->shuffle));
     json_u64("block_samples", dataset->block_samples);

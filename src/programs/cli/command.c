@@ -57,6 +57,7 @@ int command_open_dataset(const struct args *args, struct stoker_engine **engine_
         .index = (uint32_t)args->index,
         .foreign_index = (uint32_t)args->foreign_index,
         .on_error = args->rescue ? STOKER_ON_ERROR_SKIP : STOKER_ON_ERROR_RAISE,
+        .skip_files = 1,
     };
     int exit_status = command_open_engine(args, &engine);
 

@@ -7,6 +7,8 @@
 #include "storage/source/path_list.h"
 
 #include "base/mem.h"
+#include "base/text/file_kind.h"
+#include "base/text/system_file.h"
 #include "storage/vfs/vfs.h"
 
 #include <errno.h>
@@ -36,8 +38,8 @@ struct walk {
     struct run *runs;                  /* of the current class */
     uint64_t run_count, run_capacity;
     uint64_t root_pictures;
-    char *refused;       /* the first picture of an unsupported format; owned */
     char *class_without; /* the first class without pictures; owned */
+    char *foreign;       /* the first file of another program, by its name; owned */
 };
 
 /* Listings of the next folders of the scan. */
@@ -50,6 +52,7 @@ static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_l
 static int scan_root(struct walk *walk);
 static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth, int64_t label);
 static int walk_other(struct walk *walk, const struct stk_entry *entry);
+static int add_problem(struct walk *walk, const char *name, uint32_t kind, int number);
 static int walk_class(struct walk *walk, const char *name, struct stk_listing *given);
 static int check_loop(struct walk *walk, const struct stk_entry *entry, int depth);
 static int add_picture(struct walk *walk, int64_t label);
@@ -58,16 +61,10 @@ static int end_class(struct walk *walk, uint64_t first);
 static int compare_runs(const void *left, const void *right);
 static int classify_folder(struct walk *walk, const char *root);
 static int push(struct walk *walk, const char *name, size_t *before_out);
+static int fail_empty(struct walk *walk, const char *root);
 static void pop(struct walk *walk, size_t before);
 static int fail_memory(struct walk *walk);
 static bool ends_with(const char *name, const char *const *endings, size_t count);
-
-static bool is_refused(const char *name)
-{
-    static const char *const endings[] = {".ppm", ".pgm", ".pbm", ".bmp", ".tif", ".tiff", ".gif"};
-
-    return ends_with(name, endings, STK_COUNT(endings));
-}
 
 bool stk_path_is_shard(const char *name, const char *const *endings)
 {
@@ -81,7 +78,9 @@ bool stk_path_is_shard(const char *name, const char *const *endings)
 
 bool stk_path_is_picture(const char *name)
 {
-    static const char *const endings[] = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp"};
+    static const char *const endings[] = {".jpg",  ".jpeg", ".jpe",  ".jfif", ".png",
+                                          ".webp", ".bmp",  ".ppm",  ".pgm",  ".pbm",
+                                          ".pnm",  ".tif",  ".tiff", ".gif",  ".avif"};
 
     return ends_with(name, endings, STK_COUNT(endings));
 }
@@ -115,8 +114,8 @@ done:
         stk_free(walk.runs[i].path);
     }
     stk_free(walk.runs);
-    stk_free(walk.refused);
     stk_free(walk.class_without);
+    stk_free(walk.foreign);
     return status;
 }
 
@@ -186,6 +185,14 @@ static int walk_folders(struct walk *walk, const struct stk_listing *listing, in
             given = &ahead->listings[ahead->next++];
         }
         status = push(walk, entry->name, &before);
+        if (status == 0 && depth > 0 && stk_system_file_is(entry->name, strlen(entry->name))) {
+            status = add_problem(walk, NULL, STK_SOURCE_SYSTEM_FILE, 0);
+            if (given) {
+                stk_listing_free(given);
+            }
+            pop(walk, before);
+            continue;
+        }
         if (status == 0) {
             status = check_loop(walk, entry, depth + 1);
             status = status < 0   ? status
@@ -247,9 +254,16 @@ static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth
 {
     bool tar = stk_path_is_shard(entry->name, walk->folder->endings);
     bool picture = stk_path_is_picture(entry->name);
+    bool foreign = !tar && !picture && !walk->foreign && stk_file_kind_of_name(entry->name);
     size_t before;
     int status = 0;
 
+    if (stk_system_file_is(entry->name, strlen(entry->name))) {
+        /* scan_root visits the files of the root a second time. */
+        return depth == 1 && label == NO_CLASS
+                   ? 0
+                   : add_problem(walk, entry->name, STK_SOURCE_SYSTEM_FILE, 0);
+    }
     if (entry->kind == STK_ENTRY_OTHER) {
         return walk_other(walk, entry);
     }
@@ -258,7 +272,7 @@ static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth
         walk->root_pictures++;
         return 0;
     }
-    if (!tar && !picture && (walk->refused || depth == 0 || !is_refused(entry->name))) {
+    if (!tar && !picture && !foreign) {
         return 0;
     }
     status = push(walk, entry->name, &before);
@@ -271,10 +285,25 @@ static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth
     } else if (picture) {
         status = add_picture(walk, label);
     } else {
-        walk->refused = stk_strdup(walk->path);
-        status = walk->refused ? 0 : fail_memory(walk);
+        walk->foreign = stk_strdup(walk->path);
+        status = walk->foreign ? 0 : fail_memory(walk);
     }
     pop(walk, before);
+    return status;
+}
+
+/* Lists what is left out. `name`: in the folder that is being read; NULL: that folder. */
+static int add_problem(struct walk *walk, const char *name, uint32_t kind, int number)
+{
+    size_t before = walk->bytes;
+    int status = name ? push(walk, name, &before) : 0;
+
+    if (status == 0 && stk_source_add_problem(walk->folder->found, kind, number, walk->path) < 0) {
+        status = fail_memory(walk);
+    }
+    if (name) {
+        pop(walk, before);
+    }
     return status;
 }
 
@@ -290,6 +319,12 @@ static int walk_other(struct walk *walk, const struct stk_entry *entry)
     }
     status = stk_io_stat_path(walk->io, walk->path, &stat, walk->error);
     if (stk_path_is_shard(entry->name, walk->folder->endings) || stk_path_is_picture(entry->name)) {
+        if (walk->folder->options->skip_files) {
+            status = add_problem(walk, NULL, STK_SOURCE_UNREADABLE,
+                                 status < 0 ? status : STOKER_ERROR_UNSUPPORTED);
+            pop(walk, before);
+            return status;
+        }
         status = status < 0 ? status
                             : stk_fail(walk->error, STOKER_ERROR_UNSUPPORTED,
                                        "not a file: a pipe, socket or device",
@@ -306,14 +341,21 @@ static int walk_class(struct walk *walk, const char *name, struct stk_listing *g
 {
     struct stk_folder_scan *folder = walk->folder;
     uint64_t first = folder->pictures.count;
-    int status = stk_path_list_add(&folder->classes, name, strlen(name));
+    int status;
 
+    if (stk_system_file_is(name, strlen(name))) {
+        return add_problem(walk, NULL, STK_SOURCE_SYSTEM_FILE, 0);
+    }
+    status = stk_path_list_add(&folder->classes, name, strlen(name));
     if (status < 0) {
         return stk_path_list_fail(walk->error, status, walk->path);
     }
     status = walk_folder(walk, 1, (int64_t)folder->classes.count - 1, given);
     if (status == 0) {
         status = end_class(walk, first);
+    }
+    if (status == 0 && folder->pictures.count == first && folder->options->skip_files) {
+        return add_problem(walk, NULL, STK_SOURCE_EMPTY_CLASS, STOKER_ERROR_EMPTY);
     }
     if (status == 0 && folder->pictures.count == first && !walk->class_without) {
         walk->class_without = stk_strdup(walk->path);
@@ -438,11 +480,6 @@ static int classify_folder(struct walk *walk, const char *root)
     if (folder->tars.count > 0) {
         return 0;
     }
-    if (walk->refused) {
-        return stk_fail(walk->error, STOKER_ERROR_UNSUPPORTED,
-                        "an image is of a kind that stoker does not read",
-                        "convert it to JPEG, PNG or WebP, or remove it", "'%s'", walk->refused);
-    }
     if (folder->pictures.count == 0 && walk->root_pictures > 0) {
         return stk_fail(walk->error, STOKER_ERROR_MISSING,
                         "the images are next to folders without images: there are no classes",
@@ -451,17 +488,33 @@ static int classify_folder(struct walk *walk, const char *root)
                         "'%s'", root);
     }
     if (folder->pictures.count == 0) {
-        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "the folder has no tars and no images",
-                        "check the path: tars (*.tar, *.tar.gz, ...) or class folders with "
-                        "jpg, png or webp files are looked for",
-                        "'%s'", root);
+        return fail_empty(walk, root);
     }
-    if (walk->class_without) {
-        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "a class folder has no images",
-                        "put images (jpg, png, webp) into it, or remove it", "'%s'",
-                        walk->class_without);
+    if (walk->class_without && !folder->options->allow_empty) {
+        return stk_fail(
+            walk->error, STOKER_ERROR_EMPTY, "a class folder has no images",
+            "put images into it, remove it, or pass allow_empty; classes= gives a split "
+            "the numbers of its training set",
+            "'%s'", walk->class_without);
     }
     return 0;
+}
+
+/* The folder may hold data of another program. */
+static int fail_empty(struct walk *walk, const char *root)
+{
+    const struct stk_file_kind *format =
+        walk->foreign ? stk_file_kind_of_name(walk->foreign) : NULL;
+
+    if (format) {
+        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "the folder has no tars and no images",
+                        format->advice, "'%s': '%s' is named like %s", root, walk->foreign,
+                        format->name);
+    }
+    return stk_fail(walk->error, STOKER_ERROR_EMPTY, "the folder has no tars and no images",
+                    "check the path: tars (*.tar, *.tar.gz, ...) or class folders with "
+                    "jpg, png or webp files are looked for",
+                    "'%s'", root);
 }
 
 static int push(struct walk *walk, const char *name, size_t *before_out)

@@ -97,3 +97,42 @@ int stk_path_list_reserve(struct stk_path_list *names, uint64_t bytes)
     names->text = text;
     return status;
 }
+
+void stk_source_free_problems(struct stk_source_files *files)
+{
+    for (uint64_t i = 0; i < files->problem_kept; i++) {
+        stk_free(files->problems[i].path);
+    }
+    stk_free(files->problems);
+    files->problems = NULL;
+    files->problem_kept = 0;
+}
+
+int stk_source_add_problem(struct stk_source_files *files, uint32_t kind, int status,
+                           const char *path)
+{
+    struct stk_source_problem *grown;
+
+    files->problem_count++;
+    files->system_count += kind == STK_SOURCE_SYSTEM_FILE;
+    if (files->problem_kept == STK_SOURCE_PROBLEMS_MAX) {
+        return 0;
+    }
+    if (files->problem_kept == files->problem_capacity) {
+        uint64_t capacity = stk_max(16, 2 * files->problem_capacity);
+
+        grown = stk_realloc(files->problems, files->problem_capacity, capacity, sizeof *grown);
+        if (!grown) {
+            return -ENOMEM;
+        }
+        files->problems = grown;
+        files->problem_capacity = capacity;
+    }
+    files->problems[files->problem_kept] =
+        (struct stk_source_problem){kind, status, stk_strdup(path)};
+    if (!files->problems[files->problem_kept].path) {
+        return -ENOMEM;
+    }
+    files->problem_kept++;
+    return 0;
+}

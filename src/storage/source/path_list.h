@@ -39,11 +39,13 @@ static inline const char *stk_path_list_get(const struct stk_path_list *names, u
 
 /* The contents of one folder, at any depth. */
 struct stk_folder_scan {
-    const char *const *endings;    /* in: of the names of shards; NULL behind the last */
-    struct stk_path_list tars;     /* sorted */
-    struct stk_path_list pictures; /* in class folders, in torchvision's order */
-    struct stk_path_list classes;  /* sorted */
-    int64_t *labels;               /* class of each picture */
+    const char *const *endings;               /* in: of the names of shards; NULL behind the last */
+    const struct stk_source_options *options; /* in */
+    struct stk_source_files *found;           /* in: gets the problems */
+    struct stk_path_list tars;                /* sorted */
+    struct stk_path_list pictures;            /* in class folders, in torchvision's order */
+    struct stk_path_list classes;             /* sorted */
+    int64_t *labels;                          /* class of each picture */
     uint64_t labels_capacity;
 };
 
@@ -55,6 +57,10 @@ void stk_folder_scan_deinit(struct stk_folder_scan *folder);
 /* True if the name ends with one of the endings, in upper or lower case. */
 bool stk_path_is_shard(const char *name, const char *const *endings);
 bool stk_path_is_picture(const char *name);
+/* path_list.c: adds a problem. Returns 0 or -ENOMEM. */
+int stk_source_add_problem(struct stk_source_files *files, uint32_t kind, int status,
+                           const char *path);
+void stk_source_free_problems(struct stk_source_files *files);
 
 /* path_expand.c: stk_braces_expand of a path, or of the URL of an alias (storage/url/url_alias.h).
  * Gives paths and aliases. */

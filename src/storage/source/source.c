@@ -15,7 +15,8 @@
 struct listing {
     struct stk_io *io;
     struct stoker_error *error;
-    const char *const *endings; /* of shards in folders */
+    struct stk_source_options options;
+    struct stk_source_files found; /* has the problems, until build_files */
     struct stk_path_list tars;
     struct stk_folder_scan folder;
     bool has_folder;
@@ -28,12 +29,13 @@ static int list_path(struct listing *listing, const char *path);
 static int list_folder(struct listing *listing, const char *path);
 static int check_mixed(struct listing *listing, const char *path);
 static int build_files(struct listing *listing, struct stk_source_files *objects_out);
+static int number_classes(struct listing *listing);
 
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
-                    const char *const *endings, struct stk_source_files *objects_out,
+                    const struct stk_source_options *options, struct stk_source_files *objects_out,
                     struct stoker_error *error)
 {
-    struct listing listing = {.io = io, .error = error, .endings = endings};
+    struct listing listing = {.io = io, .error = error, .options = *options};
     uint64_t *url_ends = stk_alloc(url_count + 1, sizeof *url_ends);
     int status = url_ends ? 0 : stk_path_list_fail(error, -ENOMEM, "paths");
 
@@ -46,6 +48,9 @@ int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count
                           "name a folder, tars, a glob or a pattern with braces", "'%s'",
                           url_count ? urls[0] : "");
     }
+    if (status == 0 && listing.has_folder && listing.options.classes) {
+        status = number_classes(&listing);
+    }
     if (status == 0) {
         status = build_files(&listing, objects_out);
     }
@@ -56,6 +61,52 @@ int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count
     }
     stk_path_list_deinit(&listing.tars);
     stk_folder_scan_deinit(&listing.folder);
+    stk_source_free_problems(&listing.found);
+    return status;
+}
+
+/* Gives the classes the numbers of options.classes, which names all of them. */
+static int number_classes(struct listing *listing)
+{
+    struct stk_folder_scan *folder = &listing->folder;
+    struct stk_path_list numbered = {0};
+    int64_t *numbers = stk_alloc(folder->classes.count + 1, sizeof *numbers);
+    int status = numbers ? 0 : -ENOMEM;
+
+    for (uint64_t i = 0; status == 0 && i < folder->classes.count; i++) {
+        const char *name = stk_path_list_get(&folder->classes, i);
+        size_t at = 0;
+
+        while (at < listing->options.class_count &&
+               strcmp(listing->options.classes[at], name) != 0) {
+            at++;
+        }
+        if (at == listing->options.class_count) {
+            status = stk_fail(listing->error, STOKER_ERROR_ARGUMENT,
+                              "a class folder is not among the classes",
+                              "add it to classes=, or move the folder away", "'%.400s'", name);
+            goto done;
+        }
+        numbers[i] = (int64_t)at;
+    }
+    for (size_t i = 0; status == 0 && i < listing->options.class_count; i++) {
+        const char *name = listing->options.classes[i];
+
+        status = stk_path_list_add(&numbered, name, strlen(name));
+    }
+    if (status < 0) {
+        stk_path_list_fail(listing->error, status, "classes");
+        goto done;
+    }
+    for (uint64_t i = 0; i < folder->pictures.count; i++) {
+        folder->labels[i] = folder->labels[i] < 0 ? -1 : numbers[folder->labels[i]];
+    }
+    stk_path_list_deinit(&folder->classes);
+    folder->classes = numbered;
+    numbered = (struct stk_path_list){0};
+done:
+    stk_path_list_deinit(&numbered);
+    stk_free(numbers);
     return status;
 }
 
@@ -66,6 +117,7 @@ void stk_source_files_deinit(struct stk_source_files *objects)
     stk_free(objects->classes);
     stk_free(objects->class_names);
     stk_free(objects->text);
+    stk_source_free_problems(objects);
     *objects = (struct stk_source_files){0};
 }
 
@@ -188,7 +240,9 @@ static int list_path(struct listing *listing, const char *path)
 
 static int list_folder(struct listing *listing, const char *path)
 {
-    struct stk_folder_scan folder = {.endings = listing->endings};
+    struct stk_folder_scan folder = {.endings = listing->options.endings,
+                                     .options = &listing->options,
+                                     .found = &listing->found};
     size_t bytes = strlen(path);
     char *root = stk_strdup(path);
     int status;
@@ -251,7 +305,12 @@ static int build_files(struct listing *listing, struct stk_source_files *objects
         .paths = paths->offsets,
         .text = paths->text,
         .text_bytes = paths->bytes,
+        .problems = listing->found.problems,
+        .problem_count = listing->found.problem_count,
+        .problem_kept = listing->found.problem_kept,
+        .system_count = listing->found.system_count,
     };
+    listing->found = (struct stk_source_files){0};
     if (listing->has_folder) {
         if (classes->bytes > 0) { /* pictures alone have no classes, and no text */
             memcpy(paths->text + paths->bytes, classes->text, classes->bytes);

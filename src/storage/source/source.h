@@ -14,7 +14,31 @@
 #define STK_SOURCE_DEPTH_MAX 64
 #define STK_SOURCE_BRACES_MAX 10000000u /* paths of one pattern */
 
+#define STK_SOURCE_PROBLEMS_MAX 10000u /* that are named; further ones are counted */
+
 enum stk_source_kind { STK_SOURCE_TARS = 1, STK_SOURCE_FOLDER };
+
+/* Why a file or folder of a data set is left out. */
+enum stk_source_problem_kind {
+    STK_SOURCE_UNREADABLE = 1, /* a link to nothing, a pipe, a socket */
+    STK_SOURCE_EMPTY_CLASS,    /* a class folder without pictures; it keeps its number */
+    STK_SOURCE_SYSTEM_FILE     /* base/text/system_file.h */
+};
+
+struct stk_source_problem {
+    uint32_t kind; /* enum stk_source_problem_kind */
+    int status;    /* of the error that reading it returns; 0: none */
+    char *path;    /* owned */
+};
+
+/* What is 0 or NULL is its default. */
+struct stk_source_options {
+    const char *const *endings; /* borrowed: of the names of shards; NULL behind the last */
+    bool skip_files;  /* files that cannot be read and empty classes are left out and listed */
+    bool allow_empty; /* a class folder may be empty */
+    const char *const *classes; /* borrowed: numbers the classes; NULL: all folders, sorted */
+    size_t class_count;
+};
 
 struct stk_source_files {
     uint32_t kind; /* enum stk_source_kind */
@@ -27,17 +51,21 @@ struct stk_source_files {
     uint64_t root_bytes;   /* folder: length of the root path with its '/', which keys omit */
     char *text;
     uint64_t text_bytes;
+    struct stk_source_problem *problems; /* owned: problem_kept of them */
+    uint64_t problem_count, problem_kept, problem_capacity;
+    uint64_t system_count; /* of them: files of operating systems */
 };
 
-/* Expands and lists the URLs. A directory that contains files with one of the endings (NULL behind
- * the last; for tars .tar, .tar.gz, ...) at any depth is a list of shards in byte order; else its
- * sub-folders are classes (torchvision ImageFolder's rules: sorted names, links followed, pictures
- * by extension: jpg jpeg jpe jfif png webp; ppm, bmp, tif(f), gif are an error, not skipped).
- * Pictures in a directory without sub-folders are a folder too, without classes.
- * Errors: nothing found (EMPTY), unreadable directory (-EACCES), symlink loop (-ELOOP), a
- * class folder without pictures (EMPTY, as torchvision), mixed kinds (ARGUMENT). */
+/* Expands and lists the URLs. A directory that contains files with one of the endings (for tars
+ * .tar, .tar.gz, ...) at any depth is a list of shards in byte order; else its sub-folders are
+ * classes (torchvision ImageFolder's rules: sorted names, links followed, pictures by extension:
+ * jpg jpeg jpe jfif png webp bmp ppm pgm pbm pnm tif tiff gif avif; the last four are samples that
+ * cannot be decoded). Files of operating systems are left out and counted. Pictures in a directory
+ * without sub-folders are a folder too, without classes. Errors: nothing found (EMPTY), unreadable
+ * directory (-EACCES), symlink loop (-ELOOP), a class folder without pictures (EMPTY, as
+ * torchvision), a class folder that options->classes lacks or mixed kinds (ARGUMENT). */
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
-                    const char *const *endings, struct stk_source_files *objects_out,
+                    const struct stk_source_options *options, struct stk_source_files *objects_out,
                     struct stoker_error *error);
 void stk_source_files_deinit(struct stk_source_files *objects); /* may be zeroed */
 

@@ -21,6 +21,7 @@
 
 static const char *const endings[] = {".tar",     ".tar.gz", ".tgz", ".tar.zst",
                                       ".tar.bz2", ".tar.xz", NULL};
+static const struct stk_source_options defaults = {.endings = endings};
 
 static const struct braces_row {
     const char *name, *pattern;
@@ -166,7 +167,10 @@ static const char *const world_files[] = {
     "gap/full/1.jpg", "mixed/one/1.jpg", "mixed/two/2.tar", "old/cat/1.gif", "old/cat/2.jpg",
     "locked/cat/1.jpg", "locked/dog/1.jpg", "looped/cat/1.jpg", "selfish/cat/1.jpg",
     "dangling/cat/1.jpg", "linked/cat/1.jpg", "other/cat/1.jpg", "odd", "single.jpg",
-    "flat/notes.txt", "beside/1.jpg", "beside/deep/notes.txt", "flat old/1.jpg", "flat old/2.bmp"};
+    "flat/notes.txt", "beside/1.jpg", "beside/deep/notes.txt", "flat old/1.jpg", "flat old/2.bmp",
+    "mac/.DS_Store", "mac/._x.jpg", "mac/cat/1.jpg", "mac/cat/._1.jpg", "mac/cat/Thumbs.db",
+    "mac/cat/.ipynb_checkpoints/1.jpg", "mac/.ipynb_checkpoints/1.jpg", "hugging/dataset_info.json",
+    "hugging/data-00000-of-00001.arrow"};
 
 static struct stk_io *world_new(void)
 {
@@ -230,13 +234,15 @@ static const struct list_row {
     {"empty folder", {"empty"}, STOKER_ERROR_EMPTY, "empty", NULL},
     {"pictures alone", {"flat"}, 0, "-1:flat/1.jpg -1:flat/2.jpg", ""},
     {"pictures beside folders", {"beside"}, STOKER_ERROR_MISSING, "beside", NULL},
-    {"pictures alone, a kind not read", {"flat old"}, STOKER_ERROR_UNSUPPORTED, "2.bmp", NULL},
+    {"pictures alone, of another kind", {"flat old"}, 0, "-1:flat old/1.jpg -1:flat old/2.bmp", ""},
     {"a class without pictures", {"gap"}, STOKER_ERROR_EMPTY, "gap/hole", NULL},
     {"tars and pictures", {"mixed"}, STOKER_ERROR_ARGUMENT, "mixed/two/2.tar", NULL},
     {"tars, then a folder", {"odd", "train"}, STOKER_ERROR_ARGUMENT, "train", NULL},
     {"a folder, then tars", {"train", "odd"}, STOKER_ERROR_ARGUMENT, "odd", NULL},
     {"two folders", {"train", "linked"}, STOKER_ERROR_ARGUMENT, "linked", NULL},
-    {"a kind not read", {"old"}, STOKER_ERROR_UNSUPPORTED, "old/cat/1.gif", NULL},
+    {"another kind", {"old"}, 0, "0:old/cat/1.gif 0:old/cat/2.jpg", "cat"},
+    {"files of systems", {"mac"}, 0, "0:mac/cat/1.jpg", "cat"},
+    {"files of another program", {"hugging"}, STOKER_ERROR_EMPTY, "an Arrow file", NULL},
     {"unreadable", {"locked"}, -EACCES, "locked/dog", NULL},
     {"unreadable for a glob", {"locked/dog/*"}, -EACCES, "locked/dog", NULL},
     {"a loop", {"looped"}, -ELOOP, "looped/cat/up", NULL},
@@ -247,6 +253,60 @@ static const struct list_row {
     {"a store, where there is none", {"s3://bucket/a.tar"}, -ENOENT, "s3://", NULL},
     {"a pipe", {"pipe:cat a.tar"}, STOKER_ERROR_UNSUPPORTED, "pipe:", NULL},
     {"bad braces", {"tars/{a"}, STOKER_ERROR_ARGUMENT, "tars/{a", NULL},
+};
+
+/* What options change, and the problems that are listed. */
+static const struct option_row {
+    const char *name, *url;
+    struct stk_source_options options;
+    int status;
+    const char *paths, *classes, *problems;
+} option_rows[] = {
+    {"an empty class is skipped",
+     "gap",
+     {.skip_files = true},
+     0,
+     "0:gap/full/1.jpg",
+     "full hole",
+     "2:gap/hole"},
+    {"an empty class is allowed",
+     "gap",
+     {.allow_empty = true},
+     0,
+     "0:gap/full/1.jpg",
+     "full hole",
+     ""},
+    {"a link to nothing is skipped",
+     "dangling",
+     {.skip_files = true},
+     0,
+     "0:dangling/cat/1.jpg",
+     "cat",
+     "1:dangling/cat/2.jpg"},
+    {"files of systems are listed",
+     "mac",
+     {0},
+     0,
+     "0:mac/cat/1.jpg",
+     "cat",
+     "3:mac/.DS_Store 3:mac/._x.jpg 3:mac/.ipynb_checkpoints 3:mac/cat/._1.jpg "
+     "3:mac/cat/Thumbs.db 3:mac/cat/.ipynb_checkpoints"},
+    {"numbers of another split",
+     "gap",
+     {.allow_empty = true,
+      .classes = (const char *const[]){"ant", "hole", "full"},
+      .class_count = 3},
+     0,
+     "2:gap/full/1.jpg",
+     "ant hole full",
+     ""},
+    {"a class that has no number",
+     "gap",
+     {.allow_empty = true, .classes = (const char *const[]){"full"}, .class_count = 1},
+     STOKER_ERROR_ARGUMENT,
+     "hole",
+     NULL,
+     NULL},
 };
 
 static void join(const struct stk_source_files *objects, char *text, size_t bytes, bool classes)
@@ -267,6 +327,42 @@ static void join(const struct stk_source_files *objects, char *text, size_t byte
     }
 }
 
+static void test_options(void)
+{
+    struct stk_io *io = world_new();
+
+    T_EACH(option_row, row, option_rows)
+    {
+        struct stk_source_files objects = {0};
+        struct stoker_error error = {0};
+        int64_t alive = stk_mem_alive();
+        char text[1024] = "";
+        size_t used = 0;
+        struct stk_source_options options = row->options;
+
+        options.endings = endings;
+        T_EQ(row->name, stk_source_list(io, &row->url, 1, &options, &objects, &error), row->status);
+        if (row->status < 0) {
+            T_HAS(row->name, error.where, row->paths);
+        } else {
+            join(&objects, text, sizeof text, false);
+            T_STR(row->name, text, row->paths);
+            join(&objects, text, sizeof text, true);
+            T_STR(row->name, text, row->classes);
+            text[0] = '\0';
+            for (uint64_t i = 0; i < objects.problem_kept; i++) {
+                used += (size_t)snprintf(text + used, sizeof text - used, "%s%u:%s", i ? " " : "",
+                                         objects.problems[i].kind, objects.problems[i].path);
+            }
+            T_STR(row->name, text, row->problems);
+            T_EQ(row->name, objects.problem_count, objects.problem_kept);
+        }
+        stk_source_files_deinit(&objects);
+        T_EQ(row->name, stk_mem_alive(), alive);
+    }
+    stk_io_close(io);
+}
+
 static void test_lists(void)
 {
     struct stk_io *io = world_new();
@@ -282,7 +378,7 @@ static void test_lists(void)
         while (count < STK_COUNT(row->urls) && row->urls[count]) {
             count++;
         }
-        T_EQ(row->name, stk_source_list(io, row->urls, count, endings, &objects, &error),
+        T_EQ(row->name, stk_source_list(io, row->urls, count, &defaults, &objects, &error),
              row->status);
         if (row->status < 0) {
             T_ERROR(row->name, &error);
@@ -314,9 +410,10 @@ static void test_depth(void)
         snprintf(path + strlen(path), sizeof path - strlen(path), "/f");
     }
     T_EQ("chain", stk_sim_add(io, path, NULL, 0), 0);
-    T_EQ("folder", stk_source_list(io, &folder, 1, endings, &objects, &error), STOKER_ERROR_LIMIT);
+    T_EQ("folder", stk_source_list(io, &folder, 1, &defaults, &objects, &error),
+         STOKER_ERROR_LIMIT);
     T_ERROR("folder", &error);
-    T_EQ("glob", stk_source_list(io, &glob, 1, endings, &objects, &error), STOKER_ERROR_LIMIT);
+    T_EQ("glob", stk_source_list(io, &glob, 1, &defaults, &objects, &error), STOKER_ERROR_LIMIT);
     T_ERROR("glob", &error);
     stk_io_close(io);
 }
@@ -335,7 +432,7 @@ static void test_memory(void)
             struct stoker_error error = {0};
 
             stk_mem_fail_nth(n);
-            status = stk_source_list(io, &urls[i], 1, endings, &objects, &error);
+            status = stk_source_list(io, &urls[i], 1, &defaults, &objects, &error);
             stk_mem_fail_nth(0);
             if (status < 0) {
                 T_EQ(urls[i], status, -ENOMEM);
@@ -392,7 +489,7 @@ static void test_oracle(void)
     if (pipe && pclose(pipe) == 0) {
         T_EQ("chdir", chdir(folder), 0);
         T_EQ("io", stk_io_open(&io, &options, NULL), 0);
-        T_EQ("list", stk_source_list(io, &url, 1, endings, &objects, NULL), 0);
+        T_EQ("list", stk_source_list(io, &url, 1, &defaults, &objects, NULL), 0);
         join(&objects, got, sizeof got, false);
         T_STR("the order of torchvision", got, want);
         T_TRUE("all of it", objects.count > 12);
@@ -478,6 +575,7 @@ int main(void)
     test_deep_braces();
     test_match();
     test_lists();
+    test_options();
     test_depth();
     test_store_globs();
     test_memory();

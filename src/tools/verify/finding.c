@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SKIPPED_NAMED_MAX 1000u /* notes about skipped members; further ones are counted */
+
 static const struct {
     uint32_t kind;
     const char *name, *text;
@@ -28,7 +30,7 @@ const char *stoker_finding_text(uint32_t kind)
 bool stk_verify_finding_is_note(uint32_t kind)
 {
     return kind == STOKER_FINDING_MISNAMED || kind == STOKER_FINDING_REINDEXED ||
-           kind == STOKER_FINDING_UNPROVEN;
+           kind == STOKER_FINDING_UNPROVEN || kind == STOKER_FINDING_SKIPPED;
 }
 
 bool stk_verify_is_process_error(int status)
@@ -75,6 +77,12 @@ int stk_verify_add_finding(struct stoker_verify *verify, struct stk_verify_findi
     atomic_fetch_add_explicit(stk_verify_finding_is_note(kind) ? &verify->count.notes
                                                                : &verify->count.findings,
                               1, memory_order_relaxed);
+    /* They must not take the places of damage. */
+    if (kind == STOKER_FINDING_SKIPPED &&
+        atomic_fetch_add_explicit(&verify->count.skipped, 1, memory_order_relaxed) >=
+            SKIPPED_NAMED_MAX) {
+        return 0;
+    }
     if (atomic_fetch_add_explicit(&verify->count.kept, 1, memory_order_relaxed) >=
         verify->options.findings_max) {
         atomic_fetch_sub_explicit(&verify->count.kept, 1, memory_order_relaxed);

@@ -266,6 +266,7 @@ int stk_index_check_member(struct stk_shard_check *check, struct stk_view key,
 {
     struct stk_index_check *index_check = &check->index_check;
     struct stoker_error cause = {0};
+    bool is_link = offset == STK_INDEX_CHECK_LINK;
     int status;
 
     index_check->summed = false;
@@ -275,16 +276,16 @@ int stk_index_check_member(struct stk_shard_check *check, struct stk_view key,
     /* Damage takes members away: those before this one are passed over. */
     do {
         status = next_member(index_check, &cause);
-    } while (status == 1 && check->damage > 0 && index_check->place.offset < offset);
+    } while (status == 1 && check->damage > 0 && !is_link && index_check->place.offset < offset);
     if (status == 1 &&
-        (index_check->place.offset != offset || index_check->place.bytes != bytes ||
+        ((!is_link && (index_check->place.offset != offset || index_check->place.bytes != bytes)) ||
          index_check->current.key.bytes != key.bytes ||
          memcmp(index_check->current.key.data, key.data, key.bytes) != 0 ||
          strcmp(stk_index_extension(index_check->index, index_check->place.extension), extension) !=
              0)) {
         status = 0;
     }
-    if (status == 1 && index_check->sums) {
+    if (status == 1 && index_check->sums && !is_link) {
         status = stk_index_checksum(index_check->index, &index_check->current, index_check->member,
                                     &index_check->sum, &cause);
         index_check->summed = status == 0;
@@ -294,7 +295,9 @@ int stk_index_check_member(struct stk_shard_check *check, struct stk_view key,
         stk_fail(&cause, STOKER_ERROR_CHANGED, "the index differs for this member", advice_stale,
                  "%.*s.%s", (int)stk_min(key.bytes, 200), (const char *)key.data, extension);
     }
-    return status == 1 ? 0 : stk_index_check_fail(check, &cause, offset, error);
+    return status == 1
+               ? 0
+               : stk_index_check_fail(check, &cause, is_link ? STOKER_NO_OFFSET : offset, error);
 }
 
 int stk_index_check_end(struct stk_shard_check *check, struct stoker_error *error)

@@ -1,5 +1,6 @@
 /* Checks names and samples of members, and damage between members, in the order of the walk. */
 #include "base/random.h"
+#include "base/text/system_file.h"
 #include "format/tar/wds_name.h"
 #include "tools/verify/verify.h"
 
@@ -7,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define UNNAMED_MAX (1u << 20) /* files without a key that a hard link finds */
+
+enum { NO_TARGET = -1, TARGET_UNNAMED = -2 }; /* instead of the sample of a target */
 enum { HEADER_BYTES = 512, SUSPECTS = 2 /* new samples after damage that may lack members */ };
 
 static int add_sample(struct stk_shard_check *check, struct stk_view key,
@@ -27,6 +31,69 @@ static int find_bad_name(struct stk_shard_check *check, const struct stk_tar_ste
                                          &(struct stk_verify_spot){step->offset, text, ""}, error);
     check->sample = STK_SHARD_CHECK_NO_SAMPLE;
     return status < 0 ? status : stk_shard_check_add_member(check, step, error);
+}
+
+/* The sample that has the target of a hard link; TARGET_UNNAMED: a file without a key. */
+static int64_t find_target(const struct stk_shard_check *check, struct stk_view target)
+{
+    struct stk_view key, extension;
+    int64_t sample = NO_TARGET;
+
+    if (target.bytes > 2 && memcmp(target.data, "./", 2) == 0 &&
+        stk_string_table_find(&check->unnamed, target) < 0 &&
+        (!stk_wds_name_split(target, &key, &extension) ||
+         stk_string_table_find(&check->keys, key) < 0)) {
+        target.data += 2;
+        target.bytes -= 2;
+    }
+    if (stk_wds_name_split(target, &key, &extension)) {
+        sample = stk_string_table_find(&check->keys, key);
+    }
+    return sample >= 0                                           ? sample
+           : stk_string_table_find(&check->unnamed, target) >= 0 ? TARGET_UNNAMED
+                                                                 : NO_TARGET;
+}
+
+/* The sample of the current member is damaged if the target is. */
+static int add_link(struct stk_shard_check *check, uint32_t target, struct stoker_error *error)
+{
+    struct stk_shard_check_link *links =
+        stk_shard_check_grow(check->links, check->link_count, &check->link_capacity, sizeof *links);
+
+    if (!links) {
+        return stk_fail_memory(error, "samples of a shard");
+    }
+    check->links = links;
+    links[check->link_count++] = (struct stk_shard_check_link){check->sample, target};
+    return 0;
+}
+
+/* Why a member of this type is no part of a sample; NULL: nobody misses it. */
+static const char *skip_reason(uint8_t type)
+{
+    switch (type) {
+    case '5':
+        return NULL;
+    case '1':
+        return "a hard link whose target does not come before it";
+    case '2':
+        return "a symbolic link";
+    default:
+        return "a device, a pipe, or another special member";
+    }
+}
+
+static int add_skipped(struct stk_shard_check *check, const struct stk_tar_step *step,
+                       const char *what, struct stoker_error *error)
+{
+    struct stoker_error cause = {0};
+    char text[256];
+
+    stk_wds_name_text(step->name, text, sizeof text);
+    stk_fail(&cause, STOKER_ERROR_UNSUPPORTED, "the member is not part of a sample",
+             "nothing to do, or write it as a file with an extension", "%s", what);
+    return stk_shard_check_add_finding(check, STOKER_FINDING_SKIPPED, &cause,
+                                       &(struct stk_verify_spot){step->offset, text, ""}, error);
 }
 
 static uint64_t extension_hash(const char *extension)
@@ -152,11 +219,29 @@ static int add_extension(struct stk_shard_check *check, uint64_t offset, struct 
         &(struct stk_verify_spot){offset, check->member.key, check->member.extension}, error);
 }
 
+static int count_member(struct stk_shard_check *check, const struct stk_tar_step *step,
+                        struct stoker_error *error)
+{
+    bool extended = step->offset - step->header > HEADER_BYTES;
+
+    check->samples[check->sample].flags |=
+        check->follows_damage && !extended ? STK_CHECK_SAMPLE_RENAMED : 0;
+    check->extended |= extended;
+    check->follows_damage = false;
+    check->samples[check->sample].last_member = check->member_count++;
+    if (check->unverified_stream && check->unverified_stream == check->streams &&
+        !stk_shard_check_is_verified(check)) {
+        check->samples[check->sample].flags |= STK_CHECK_SAMPLE_BAD;
+    }
+    return stk_shard_check_add_member(check, step, error);
+}
+
 int stk_shard_check_begin_member(struct stk_shard_check *check, const struct stk_tar_step *step,
                                  struct stoker_error *error)
 {
     struct stk_view key, extension;
     const char *refusal = stk_wds_name_error(step->name);
+    int64_t target;
     int status;
 
     memset(&check->member, 0, sizeof check->member);
@@ -164,14 +249,24 @@ int stk_shard_check_begin_member(struct stk_shard_check *check, const struct stk
     check->member.offset = step->offset;
     check->member.bytes = step->bytes;
     check->member.open = true;
-    if (step->type != '0') {
-        return 0;
+    target = step->type == '1' ? find_target(check, step->link) : NO_TARGET;
+    if (step->type != '0' && target == NO_TARGET) {
+        const char *what = skip_reason(step->type);
+
+        return what ? add_skipped(check, step, what, error) : 0;
+    }
+    if (stk_system_file_in_path(step->name)) {
+        return add_skipped(check, step, "a file that an operating system or a notebook left",
+                           error);
     }
     if (refusal) {
         return find_bad_name(check, step, STOKER_ERROR_CORRUPT, refusal, error);
     }
     if (!stk_wds_name_split(step->name, &key, &extension)) {
-        return 0;
+        uint32_t number;
+
+        stk_string_table_add(&check->unnamed, step->name, UNNAMED_MAX, &number);
+        return add_skipped(check, step, "a name without key or extension", error);
     }
     if (key.bytes > check->verify->options.key_bytes_max) {
         return find_bad_name(check, step, STOKER_ERROR_LIMIT,
@@ -187,27 +282,17 @@ int stk_shard_check_begin_member(struct stk_shard_check *check, const struct stk
                              "the extension '__key__' is reserved", error);
     }
     check->member.keyed = true;
-    check->member.picture = stk_verify_is_picture(check->member.extension);
-    status = stk_index_check_member(check, key, check->member.extension, step->offset, step->bytes,
-                                    error);
+    check->member.picture = target == NO_TARGET && stk_verify_is_picture(check->member.extension);
+    status = stk_index_check_member(check, key, check->member.extension,
+                                    target == NO_TARGET ? step->offset : STK_INDEX_CHECK_LINK,
+                                    step->bytes, error);
     check->member.summing = check->index_check.summed;
     status = status < 0 ? status : join_sample(check, key, step->offset, error);
     status = status < 0 ? status : add_extension(check, step->offset, error);
-    if (status == 0) {
-        bool extended = step->offset - step->header > HEADER_BYTES;
-
-        check->samples[check->sample].flags |=
-            check->follows_damage && !extended ? STK_CHECK_SAMPLE_RENAMED : 0;
-        check->extended |= extended;
-        check->follows_damage = false;
-        check->samples[check->sample].last_member = check->member_count++;
-        if (check->unverified_stream && check->unverified_stream == check->streams &&
-            !stk_shard_check_is_verified(check)) {
-            check->samples[check->sample].flags |= STK_CHECK_SAMPLE_BAD;
-        }
-        status = stk_shard_check_add_member(check, step, error);
+    if (status == 0 && target >= 0) {
+        status = add_link(check, (uint32_t)target, error);
     }
-    return status;
+    return status < 0 ? status : count_member(check, step, error);
 }
 
 int stk_shard_check_cut_member(struct stk_shard_check *check, uint64_t to,
@@ -342,6 +427,13 @@ void stk_shard_check_suspects(struct stk_shard_check *check)
         }
         if ((sample->flags & STK_CHECK_SAMPLE_RENAMED) && check->extended) {
             sample->flags |= STK_CHECK_SAMPLE_BAD;
+        }
+    }
+    for (uint32_t i = 0; i < check->link_count; i++) { /* targets come before their links */
+        const struct stk_shard_check_link *link = &check->links[i];
+
+        if (check->samples[link->target].flags & STK_CHECK_SAMPLE_DAMAGED) {
+            check->samples[link->sample].flags |= STK_CHECK_SAMPLE_BAD;
         }
     }
 }

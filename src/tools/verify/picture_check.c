@@ -19,7 +19,9 @@ static uint32_t kind_of(const char *extension)
         const char *name;
         uint32_t kind;
     } rows[] = {{"jpg", STK_CODEC_JPEG},  {"jpeg", STK_CODEC_JPEG}, {"jpe", STK_CODEC_JPEG},
-                {"jfif", STK_CODEC_JPEG}, {"png", STK_CODEC_PNG},   {"webp", STK_CODEC_WEBP}};
+                {"jfif", STK_CODEC_JPEG}, {"png", STK_CODEC_PNG},   {"webp", STK_CODEC_WEBP},
+                {"bmp", STK_CODEC_BMP},   {"pbm", STK_CODEC_PNM},   {"pgm", STK_CODEC_PNM},
+                {"ppm", STK_CODEC_PNM},   {"pnm", STK_CODEC_PNM}};
     const char *dot = strrchr(extension, '.');
 
     extension = dot ? dot + 1 : extension;
@@ -40,7 +42,7 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
                        struct stk_view bytes, const char *extension, uint32_t *kind_out,
                        struct stoker_error *error)
 {
-    static const char *const names[] = {"", "JPEG", "PNG", "WebP"};
+    static const char *const names[STK_CODEC_KIND_END] = {"", "JPEG", "PNG", "WebP", "BMP", "PNM"};
     struct stk_codec_info info = {0};
     uint32_t named = kind_of(extension);
     int status = stk_codec_probe(bytes, verify->options.pixels_max, &info, error);

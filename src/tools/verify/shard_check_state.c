@@ -22,6 +22,8 @@ void stk_shard_check_deinit(struct stk_shard_check *check)
     stk_xxh3_close(check->sum);
     stk_string_table_deinit(&check->keys);
     stk_string_table_deinit(&check->extra_extensions);
+    stk_string_table_deinit(&check->unnamed);
+    stk_free(check->links);
     stk_free(check->samples);
     stk_free(check->members);
     stk_free(check->ranges);

@@ -102,6 +102,37 @@ static void prefetch_metadata(struct stoker_verify *verify, uint64_t first, uint
     stk_free(names);
 }
 
+/* What the listing left out becomes findings. */
+static int report_problems(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                           struct stoker_error *error)
+{
+    static const struct {
+        uint32_t kind;
+        const char *what, *advice;
+    } rows[] = {
+        [STK_SOURCE_UNREADABLE] = {STOKER_FINDING_UNREADABLE,
+                                   "the file cannot be read: a link to nothing, a pipe or a device",
+                                   "mend the link, or remove it"},
+        [STK_SOURCE_EMPTY_CLASS] = {STOKER_FINDING_EMPTY, "a class folder has no images",
+                                    "put images into it, remove it, or pass allow_empty"},
+        [STK_SOURCE_SYSTEM_FILE] = {STOKER_FINDING_SKIPPED,
+                                    "left by an operating system or a notebook, and left out",
+                                    "nothing to do; it may be removed"},
+    };
+    int status = 0;
+
+    for (uint64_t i = 0; i < verify->objects.problem_kept && status == 0; i++) {
+        const struct stk_source_problem *problem = &verify->objects.problems[i];
+        struct stoker_error cause = {0};
+
+        stk_fail(&cause, problem->status ? problem->status : STOKER_ERROR_UNSUPPORTED,
+                 rows[problem->kind].what, rows[problem->kind].advice, "%s", "");
+        stk_error_set_location(&cause, problem->path, STOKER_NO_OFFSET, NULL);
+        status = stk_verify_add_finding(verify, findings, rows[problem->kind].kind, &cause, "");
+    }
+    return status < 0 ? stk_fail_memory(error, "findings") : 0;
+}
+
 /* Lists the objects, gets the sizes of tars (for the progress), creates the stages. */
 static int prepare(struct stoker_verify *verify, struct stoker_error *error)
 {
@@ -109,7 +140,8 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
     bool folder;
     struct stoker_dataset_options named = {.struct_size = sizeof named,
                                            .urls = verify->options.urls,
-                                           .url_count = verify->options.url_count};
+                                           .url_count = verify->options.url_count,
+                                           .skip_files = 1};
     int status = stk_dataset_new(&verify->named, verify->engine, &named, error);
 
     if (status == 0) { /* they are shown */
@@ -149,6 +181,8 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
     status = status < 0
                  ? status
                  : stk_verify_indexes_open(verify, &verify->locked.stages[0].findings, error);
+    status =
+        status < 0 ? status : report_problems(verify, &verify->locked.stages[0].findings, error);
     verify->options.urls = NULL; /* borrowed until here */
     return status;
 }
@@ -328,6 +362,7 @@ int stoker_verify_progress(struct stoker_verify *verify, struct stoker_verify_pr
     full.findings_kept = atomic_load_explicit(&verify->count.kept, memory_order_relaxed);
     full.repaired = atomic_load_explicit(&verify->count.repaired, memory_order_relaxed);
     full.dropped = atomic_load_explicit(&verify->count.dropped, memory_order_relaxed);
+    full.skipped = atomic_load_explicit(&verify->count.skipped, memory_order_relaxed);
     full.unverified = atomic_load_explicit(&verify->count.unproven, memory_order_relaxed);
     return stk_options_write_output(progress, &full, sizeof full, "verify progress", NULL);
 }

@@ -141,6 +141,8 @@ int stk_index_check_size(struct stk_shard_check *check, uint64_t bytes, struct s
 int stk_index_check_member(struct stk_shard_check *check, struct stk_view key,
                            const char *extension, uint64_t offset, uint64_t bytes,
                            struct stoker_error *error);
+/* The offset of a hard link, whose data lies before it: only its name is compared. */
+#define STK_INDEX_CHECK_LINK UINT64_MAX
 int stk_index_check_end(struct stk_shard_check *check, struct stoker_error *error);
 int stk_index_check_fail(struct stk_shard_check *check, struct stoker_error *cause, uint64_t offset,
                          struct stoker_error *error);
@@ -167,7 +169,7 @@ struct stoker_verify {
     struct stk_background_job job; /* job.changed: a stage is done */
     struct {
         _Atomic uint64_t shards, bytes, samples, members, findings, notes, kept, repaired, dropped,
-            unproven;
+            unproven, skipped;
     } count;
     struct { /* under job.lock */
         struct stk_verify_stage
@@ -242,6 +244,11 @@ struct stk_shard_check_sample {
     uint8_t flags; /* enum stk_check_sample_flag */
 };
 
+/* A sample that has a hard link to a member of another one. */
+struct stk_shard_check_link {
+    uint32_t sample, target;
+};
+
 /* Bytes that a repaired shard leaves out, or replaces by zeros. */
 struct stk_repair_range {
     uint64_t offset, end;
@@ -297,7 +304,10 @@ struct stk_shard_check {
     uint32_t members_kept, member_capacity;
     struct stk_repair_range *ranges; /* owned */
     uint32_t range_count, range_capacity;
-    uint64_t damage; /* findings that repair mends */
+    uint64_t damage;                    /* findings that repair mends */
+    struct stk_string_table unnamed;    /* files without a key: targets of hard links */
+    struct stk_shard_check_link *links; /* owned */
+    uint32_t link_count, link_capacity;
 
     struct { /* the current member */
         bool open, keyed, picture;

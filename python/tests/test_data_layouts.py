@@ -1,0 +1,265 @@
+"""What lies in folders and tars beside plain samples: other image kinds, files of systems, links,
+empty classes, files of other programs. PIL is the oracle of pixels."""
+
+import io
+import os
+import struct
+import subprocess
+import tarfile
+
+import make
+import numpy as np
+import pytest
+import stoker
+from PIL import Image
+
+
+def command(*words):
+    run = subprocess.run(["stoker", *map(str, words)], capture_output=True, text=True, timeout=100)
+    return run.returncode, run.stdout + run.stderr
+
+
+def tar(path, members, fmt=tarfile.GNU_FORMAT):
+    """Members: (name, bytes), or (name, target, type)."""
+    with tarfile.open(path, "w", format=fmt) as out:
+        for name, content, *kind in members:
+            info = tarfile.TarInfo(name)
+            if kind:
+                info.type, info.linkname = kind[0], content
+                out.addfile(info)
+            else:
+                info.size = len(content)
+                out.addfile(info, io.BytesIO(content))
+    return path
+
+
+def values(source, **options):
+    fields = {"key": "__key__", "y": stoker.Int("cls")}
+    with stoker.Loader(
+        source, 1, fields=fields, shuffle="none", tail="keep", output="numpy", **options
+    ) as loader:
+        return {batch["key"][0]: int(batch["y"][0]) for batch in loader}
+
+
+# ---- image kinds ----
+
+
+def test_bmp_and_pnm_are_decoded_as_pil_decodes_them(tmp_path):
+    array = make.pixels(5, 40, 52)
+    image = Image.fromarray(array)
+    kinds = {
+        "a.bmp": image,
+        "b.bmp": image.convert("P"),
+        "c.bmp": image.convert("L"),
+        "d.bmp": image.convert("1"),
+        "e.ppm": image,
+        "f.pgm": image.convert("L"),
+        "g.pbm": image.convert("1"),
+        "h.bmp": image.convert("RGBA"),
+    }
+    want = []
+    for name, made in kinds.items():
+        path = tmp_path / "c" / name
+        path.parent.mkdir(exist_ok=True)
+        made.save(path)
+        want.append(np.array(Image.open(path).convert("RGB")).transpose(2, 0, 1))
+    with stoker.Loader(
+        tmp_path, 8, image=[stoker.CenterCrop((40, 52))], shuffle="none", output="numpy"
+    ) as loader:
+        images, labels = next(iter(loader))
+    assert (images == np.stack(want)).all()
+    assert command("verify", "--deep", tmp_path)[0] == 0
+
+
+def test_kinds_that_are_not_decoded_are_bad_samples(tmp_path):
+    for number in range(6):
+        make.jpeg(tmp_path / "c" / f"{number}.jpg", number)
+    image = Image.fromarray(make.pixels(1, 30, 30))
+    for kind in ("gif", "tiff", "avif"):
+        image.save(tmp_path / "c" / f"x.{kind}")
+    options = dict(image=[stoker.Resize((8, 8))], tail="keep", shuffle="none", output="numpy")
+    with stoker.Loader(tmp_path, 9, on_error="skip", **options) as loader:
+        assert len(list(loader)[0][1]) == 9
+        assert {bad.key for bad in loader.quarantine} == {"c/x.gif", "c/x.tiff", "c/x.avif"}
+    with pytest.raises(stoker.FormatError, match="looks like an AVIF"):
+        list(stoker.Loader(tmp_path, 1, **options))
+    code, text = command("verify", tmp_path)
+    assert code == 1 and "x.tiff" in text and "x.avif" in text
+
+
+# ---- folders ----
+
+
+def test_verify_and_info_list_all_problems_of_a_folder(tmp_path):
+    make.jpeg(tmp_path / "c" / "1.jpg", 1)
+    make.write(tmp_path / "c" / "bad.jpg", make.encoded(make.pixels(1))[:500])
+    make.write(tmp_path / "c" / "3.bmp", b"BM")
+    os.symlink("gone", tmp_path / "c" / "2.jpg")
+    (tmp_path / "empty").mkdir()
+    make.jpeg(tmp_path / "c" / ".ipynb_checkpoints" / "1.jpg", 1)
+    make.write(tmp_path / "c" / "._1.jpg", b"\0\5\x16\7")
+    code, text = command("verify", tmp_path)
+    found = {line.split()[0]: line for line in text.splitlines()}
+    assert code == 1
+    for name in ("c/2.jpg", "c/3.bmp", "empty", "c/bad.jpg", ".ipynb_checkpoints", "._1.jpg"):
+        assert name in text, name
+    assert found["empty"].split()[1].endswith("/empty")
+    code, text = command("info", tmp_path)
+    assert code == 0
+    for part in ("2.jpg: a link to nothing", "empty: a class folder", "2 left by operating"):
+        assert part in text, text
+    assert command("ls", tmp_path)[0] == 0
+
+
+def test_a_loader_skips_what_cannot_be_read(tmp_path):
+    for number in range(4):
+        make.jpeg(tmp_path / "c" / f"{number}.jpg", number)
+    os.symlink("gone", tmp_path / "c" / "9.jpg")
+    (tmp_path / "empty").mkdir()
+    options = dict(image=[stoker.Resize((8, 8))], tail="keep", output="numpy")
+    with pytest.raises(FileNotFoundError, match="9.jpg"):
+        stoker.Loader(tmp_path, 1, **options)
+    with stoker.Loader(tmp_path, 4, on_error="skip", **options) as loader:
+        assert len(loader.dataset) == 4 and loader.dataset.classes == ["c", "empty"]
+
+
+def test_classes_of_a_split(tmp_path):
+    for name in ("a", "c"):
+        make.jpeg(tmp_path / name / "1.jpg", 1)
+    (tmp_path / "b").mkdir()
+    with pytest.raises(stoker.EmptyError, match="allow_empty"):
+        stoker.Dataset(tmp_path)
+    assert stoker.Dataset(tmp_path, allow_empty=True).classes == ["a", "b", "c"]
+    (tmp_path / "b").rmdir()
+    classes = ["a", "b", "c", "d"]
+    with stoker.Loader(
+        tmp_path,
+        2,
+        image=[stoker.Resize((8, 8))],
+        classes=classes,
+        shuffle="none",
+        output="numpy",
+    ) as loader:
+        assert loader.dataset.classes == classes
+        assert next(iter(loader))[1].tolist() == [0, 2]
+    stoker.index(tmp_path)
+    assert stoker.Dataset(tmp_path, classes=classes).classes == classes
+    with pytest.raises(stoker.ArgumentError, match="not among the classes"):
+        stoker.Dataset(tmp_path, classes=["a"])
+    with pytest.raises(stoker.ArgumentError, match="named twice"):
+        stoker.Dataset(tmp_path, classes=["a", "a"])
+
+
+# ---- tars ----
+
+
+@pytest.mark.parametrize("fmt", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz"])
+def test_a_hard_link_has_the_bytes_of_its_target(tmp_path, fmt, suffix):
+    long = "x" * 130 + "/c.cls"
+    members = [
+        ("blob", b"77"),
+        ("a.cls", b"5"),
+        ("b.cls", "a.cls", tarfile.LNKTYPE),
+        (long, b"9"),
+        ("d.cls", long, tarfile.LNKTYPE),
+        ("e.cls", "blob", tarfile.LNKTYPE),
+        ("f.cls", "b.cls", tarfile.LNKTYPE),
+        ("g.cls", "./a.cls", tarfile.LNKTYPE),
+    ]
+    path = tar(tmp_path / "a.tar", members, fmt)
+    if suffix == "tar.gz":
+        import gzip
+
+        (tmp_path / "a.tar.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+        path = tmp_path / "a.tar.gz"
+    want = {"a": 5, "b": 5, long[:-4]: 9, "d": 9, "e": 77, "f": 5, "g": 5}
+    assert values(path) == want
+    code, text = command("verify", path)
+    assert code == 0 and "clean: 7 samples" in text
+    stoker.index(path, checksums=True)
+    assert values(path, index="require") == want
+    assert command("verify", path)[0] == 0
+
+
+def test_skipped_members_are_counted_and_named(tmp_path):
+    path = tar(
+        tmp_path / "a.tar",
+        [
+            ("1.cls", b"1"),
+            ("._1.cls", b"\0\5\x16\7"),
+            (".DS_Store", b"x"),
+            ("__MACOSX/._1.cls", b"x"),
+            ("README", b"x"),
+            ("2.cls", "1.cls", tarfile.SYMTYPE),
+            ("3.cls", "nothing.cls", tarfile.LNKTYPE),
+            ("fifo", "", tarfile.FIFOTYPE),
+        ],
+    )
+    assert values(path) == {"1": 1}
+    want = {"system": 3, "links": 2, "special": 1, "unnamed": 1}
+    assert stoker.Dataset(path, index="never").skipped == want
+    code, text = command("verify", path)
+    assert code == 0 and "clean: 1 sample" in text
+    for name in ("._1.cls", ".DS_Store", "__MACOSX/._1.cls", "README", "2.cls", "3.cls", "fifo"):
+        assert f" {name} " in text, name
+    code, text = command("info", path)
+    assert "3 left by operating systems, 2 links" in text
+    stoker.pack(path, tmp_path / "out")
+    assert values(tmp_path / "out") == {"1": 1}
+
+
+# ---- files of other programs ----
+
+FOREIGN = {
+    "Parquet": (b"PAR1" + b"\0" * 600, "stoker.pack_table"),
+    "TFRecord": (bytes.fromhex("0800000000000000ff86240f") + b"\0" * 600, "ShardWriter"),
+    "HDF5": (b"\x89HDF\r\n\x1a\n" + b"\0" * 600, "h5py"),
+    "zip": (b"PK\3\4" + b"x" * 600, "zip://"),
+    "Arrow": (b"ARROW1\0\0" + b"\0" * 600, "stoker.pack_table"),
+    "MDS": (b"\1\0\0\0\x20\0\0\0\x30\0\0\0{" + b" " * 600, "ShardWriter"),
+    "LMDB": (b"0123456789abcdef\xde\xc0\xef\xbe" + b"\0" * 600, "lmdb"),
+    "beton": (struct.pack("<HHIQQ", 2, 2, 1 << 23, 16, 1 << 24) + b"\0" * 600, "ffcv"),
+    "HTML": (b"<!DOCTYPE html><html>log in</html>", "fetch again"),
+    "Git LFS": (b"version https://git-lfs.github.com/spec/v1\noid x\n", "git lfs pull"),
+    "CSV": (b"a,b\n1,2\n", "stoker.pack_table"),
+    "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0" * 30, "unpack"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_files_of_other_programs_are_named(tmp_path, name):
+    data, advice = FOREIGN[name]
+    path = make.write(tmp_path / "x.tar", data)
+    with pytest.raises(stoker.FormatError) as caught:
+        stoker.Dataset(path)
+    assert name in str(caught.value) and advice in str(caught.value)
+    assert "truncate" not in str(caught.value)
+    assert name in command("ls", path)[1]
+
+
+@pytest.mark.parametrize(
+    "file, name",
+    [
+        ("part-0.parquet", "Parquet"),
+        ("data-00000-of-00001.arrow", "Arrow"),
+        ("shard.00000.mds", "MDS"),
+        ("data.mdb", "LMDB"),
+        ("train.tfrecord-00000-of-00002", "TFRecord"),
+    ],
+)
+def test_folders_of_other_programs_are_named(tmp_path, file, name):
+    make.write(tmp_path / "d" / file, b"x" * 100)
+    with pytest.raises(stoker.EmptyError, match=name):
+        stoker.Dataset(tmp_path / "d")
+
+
+def test_no_advice_damages_a_tar_that_is_cut(tmp_path):
+    path = tar(tmp_path / "a.tar", [("1.cls", b"1" * 2000)])
+    data = path.read_bytes()
+    for cut in (100, 600, 1024):
+        path.write_bytes(data[:cut])
+        with pytest.raises(stoker.TruncatedError) as caught:
+            stoker.Dataset(path)
+        assert "truncate --size" not in str(caught.value), cut
