@@ -114,6 +114,7 @@ class _Encoder:
         self.names: set[str] = set()
         self.known: dict[tuple[Any, ...], str] = {}
         self.alive: list[Any] = []
+        self.local: set[str] = set()  # names of parts that only this rank has
 
     def name_of(self, path: str) -> str:
         name, number = path or "tensor", 2
@@ -121,7 +122,24 @@ class _Encoder:
             name, number = f"{path or 'tensor'}#{number}", number + 1
         return name
 
+    def dtensor(self, value: Any, path: str) -> Any:
+        """The part of a DTensor that this rank holds, named by its offsets."""
+        from . import checkpoint_ranks
+
+        if any(kind.is_partial() for kind in value.placements):
+            raise _refuse(path, value, "reduce the partial sums first: redistribute() it")
+        name = self.name_of(path)
+        self.names.add(name)
+        offsets, _ = checkpoint_ranks.box_of(value)
+        part = _torch_tensor(f"{name}@{','.join(map(str, offsets))}", value.to_local(), path)
+        if checkpoint_ranks.is_writer(value) and 0 not in part.shape:
+            self.tensors.append(part)
+            self.local.add(part.name)
+        return {"dtensor": [name, part.dtype, list(value.shape)]}
+
     def tensor(self, value: Any, path: str) -> Any:
+        if type(value).__name__ == "DTensor" and hasattr(value, "placements"):
+            return self.dtensor(value, path)
         key = None
         if hasattr(value, "data_ptr") and hasattr(value, "stride"):
             try:  # tied weights are stored once
@@ -197,14 +215,15 @@ def _text(value: str, path: str) -> str:
     return value
 
 
-def encode(value: Any) -> tuple[str, list[Tensor]]:
-    """The JSON of a tree, and its tensors."""
+def encode(value: Any) -> tuple[str, list[Tensor], set[str]]:
+    """The JSON of a tree, its tensors, and the names of those that only this rank has."""
     encoder = _Encoder()
     tree = encoder.value(value, "")
-    return json.dumps(tree, ensure_ascii=False, separators=(",", ":")), encoder.tensors
+    text = json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
+    return text, encoder.tensors, encoder.local
 
 
-_Make = Callable[[str, str, Any, str], Any]
+_Make = Callable[[Any, str, Any, str], Any]
 
 
 class _Decoder:
@@ -221,7 +240,7 @@ class _Decoder:
         if not isinstance(node, dict) or len(node) != 1:
             raise FormatError("the tree has an unknown node", f"'{path}'", "use a later version")
         ((kind, content),) = node.items()
-        if kind in ("torch", "numpy", "scalar", "jax"):
+        if kind in ("torch", "numpy", "scalar", "jax", "dtensor"):
             return self.make(content, kind, like, path)
         if kind in ("dict", "pairs"):
             return self.mapping(content, like, path)
@@ -286,13 +305,18 @@ _TORCH_NAMES = {code: name for name, code in _TORCH_DTYPES.items()}
 _NUMPY_NAMES = {code: name for name, code in _NUMPY_DTYPES.items()}
 
 
+def check_form(like: Any, dtype: str, shape: tuple[int, ...], path: str) -> None:
+    """Raises StateError if a tensor of torch has another dtype or shape."""
+    found = str(like.dtype).removeprefix("torch.")
+    if tuple(like.shape) != shape or _TORCH_DTYPES.get(found) != dtype:
+        raise _mismatch(path, f"{found} {tuple(like.shape)}", f"{dtype} {shape}")
+
+
 def memory_for(kind: str, dtype: str, shape: tuple[int, ...], like: Any, path: str) -> Any:
     """Memory for a tensor: that of ``like`` if it can be written directly, else new."""
     torch = _torch()
     if torch is not None and isinstance(like, torch.Tensor):
-        found = str(like.dtype).removeprefix("torch.")
-        if tuple(like.shape) != shape or _TORCH_DTYPES.get(found) != dtype:
-            raise _mismatch(path, f"{found} {tuple(like.shape)}", f"{dtype} {shape}")
+        check_form(like, dtype, shape, path)
         if like.device.type == "cpu" and like.is_contiguous() and type(like.data) is torch.Tensor:
             return like.data
         return torch.empty(shape, dtype=like.dtype)

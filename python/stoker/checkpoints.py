@@ -26,8 +26,9 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
-from . import _stoker, checkpoint_tree
+from . import _stoker, checkpoint_ranks, checkpoint_tree
 from ._options import count, parse_bytes, refuse_pickle
+from .checkpoint_reader import MissingKeyError, Reader, copy, finish, select
 from .engine import Engine, engine_of
 from .errors import (
     ArgumentError,
@@ -41,14 +42,8 @@ from .errors import (
 
 __all__ = ["CheckpointStep", "Checkpointer", "Save", "load", "save"]
 
-_TICK_MS = 100
 _STATUS = {1: "committed", 2: "incomplete", 3: "damaged"}
 _DAMAGE = (CorruptError, TruncatedError, FormatError, MissingError)
-
-
-class _MissingKeyError(MissingError):
-    """A key that the caller wants is not in the checkpoint: no damage."""
-
 
 
 class CheckpointStep(NamedTuple):
@@ -134,97 +129,6 @@ def _metrics_text(metrics: Mapping[str, Any] | None) -> str | None:
         ) from None
 
 
-def _copy(save: Any) -> None:
-    """Copies the tensors; Ctrl-C is possible while memory is awaited."""
-    while not save.copy(_TICK_MS):
-        pass
-
-
-def _finish(save: Any, handle: Save | None = None) -> None:
-    running = True
-    while running:
-        running, total, done, _ = save.next(_TICK_MS)
-        if handle is not None:
-            handle._progress = (done, total)
-
-
-class _Reader:
-    """An open step or file, and its tensors by name."""
-
-    def __init__(self, engine: Engine, path: bytes, step: int | None) -> None:
-        self.checkpoint = _stoker.Checkpoint(engine._native, path, step)
-        self.step, self.path, self.values, *_ = self.checkpoint.info()
-        self.tensors: dict[str, tuple[int, str, tuple[int, ...], int]] = {}
-        for index, (name, dtype, shape, size, _) in enumerate(self.checkpoint.tensors()):
-            self.tensors.setdefault(name, (index, dtype, shape, size))
-
-    def tree(self, rank: int = 0) -> str:
-        files = self.checkpoint.files()
-        text = files[rank if rank < len(files) else 0][1]
-        if text is None:  # a file of another tool: its tensors by name
-            return json.dumps({"dict": {name: {"torch": name} for name in self.tensors}})
-        return str(text)
-
-    def decode(self, tree: str, like: Any = None) -> Any:
-        """The values of the tree; its tensors are read and verified."""
-        ranges: list[tuple[int, int, int, int]] = []
-        made: dict[tuple[str, int], Any] = {}
-        after: list[tuple[Any, Any]] = []
-
-        def make(name: str, kind: str, like: Any, path: str) -> Any:
-            if name not in self.tensors:
-                raise MissingError(
-                    "a tensor of the tree is missing", f"'{path}' in '{self.path}'", "use another"
-                )
-            index, dtype, shape, size = self.tensors[name]
-            key = (name, id(like) if like is not None else 0)
-            if key not in made:
-                memory = checkpoint_tree.memory_for(kind, dtype, shape, like, path)
-                ranges.append((index, 0, size, checkpoint_tree.address_of(memory) if size else 0))
-                made[key] = memory
-            memory = made[key]
-            if kind == "jax" and like is None:
-                after.append((path, memory))
-            return memory
-
-        result = checkpoint_tree.decode(tree, make, like)
-        load = self.checkpoint.load([item for item in ranges if item[2]], list(made.values()))
-        try:
-            _finish(load)
-        finally:
-            load.close()
-        return _convert(json.loads(tree), result)
-
-    def close(self) -> None:
-        self.checkpoint.close()
-
-
-def _convert(node: Any, value: Any) -> Any:
-    """Makes JAX arrays and NumPy scalars of arrays that were filled."""
-    if isinstance(node, list):
-        return [_convert(a, b) for a, b in zip(node, value, strict=True)]
-    if not isinstance(node, dict):
-        return value
-    ((kind, content),) = node.items()
-    if kind == "scalar" and type(value).__name__ == "ndarray":
-        return value[()]
-    if kind == "jax" and type(value).__name__ == "ndarray":
-        import jax.numpy
-
-        return jax.numpy.asarray(value)
-    if kind == "tuple":
-        items = [_convert(a, b) for a, b in zip(content, value, strict=True)]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if kind == "dict":
-        return {key: _convert(content[key], item) for key, item in value.items()}
-    if kind == "pairs":
-        return {
-            key: _convert(pair[1], item)
-            for pair, (key, item) in zip(content, value.items(), strict=True)
-        }
-    return value
-
-
 def _put(target: Any, value: Any, path: str) -> bool:
     """Puts a value into an object in place. Returns False if the object cannot change."""
     if callable(getattr(target, "load_state_dict", None)):
@@ -269,26 +173,6 @@ def _like_of(value: Any) -> Any:
     return value
 
 
-def _select(tree: str, keys: Mapping[Any, Any], path: str) -> str:
-    """The part of a tree that has these keys."""
-    root = json.loads(tree)
-    content = root.get("dict") if isinstance(root, dict) else None
-    if content is None:
-        raise ArgumentError(
-            "the checkpoint was not saved from a dict with text keys",
-            f"'{path}'",
-            "read it with load()",
-        )
-    missing = [key for key in keys if key not in content]
-    if missing:
-        raise _MissingKeyError(
-            f"the checkpoint has no {', '.join(map(repr, missing))}",
-            f"'{path}' has {', '.join(map(repr, content))}",
-            "restore without it, or another step",
-        )
-    return json.dumps({"dict": {key: content[key] for key in keys}})
-
-
 class Checkpointer:
     """Saves and restores steps in a folder or below a URL.
 
@@ -303,13 +187,20 @@ class Checkpointer:
         threads: that hash and write; default one a core, at most 8.
         bandwidth: bytes a second, at most; None: no limit.
         on_busy: what a save does while another one runs: ``"wait"``, ``"skip"``, or
-            ``"supersede"``, which ends the other one.
+            ``"supersede"``, which ends the other one. Several ranks: only ``"wait"``.
+        timeout: seconds in which the ranks must answer each other.
         engine: default: that of the process.
 
     A save returns when its tensors are copied; threads of the library hash and write them without
     the GIL. An error of a save that runs in the background is raised by the next call, and by
     :meth:`Save.wait`. Retention runs when a save is committed; it never removes pinned steps, nor
     the newest one. At the end of the process, running saves are completed.
+
+    With ``torch.distributed``, all ranks make, save, restore and close together, in a place that
+    they share. Each rank writes its parts of DTensors; a tensor that all ranks have is written
+    once, by one of them; so the state of DDP must be the same on all ranks. Numbers and text are
+    those of each rank, if as many ranks restore. A DTensor can be restored with another number of
+    ranks or other placements.
     """
 
     def __init__(
@@ -323,6 +214,7 @@ class Checkpointer:
         threads: int | None = None,
         bandwidth: int | str | None = None,
         on_busy: str = "wait",
+        timeout: float = 600,
         engine: Engine | None = None,
     ) -> None:
         if on_busy not in ("wait", "skip", "supersede"):
@@ -331,6 +223,11 @@ class Checkpointer:
             )
         self._path = _path_of(path, "path")
         self._engine = engine_of(engine, "engine")
+        self._ranks = checkpoint_ranks.Ranks.find(timeout)
+        if self._ranks is not None and on_busy != "wait":
+            raise ArgumentError(
+                "the ranks may disagree on what is busy", "on_busy", "pass 'wait' on several ranks"
+            )
         self._keep = _retention(keep_last, keep_every, keep_best)
         self._on_busy = on_busy
         self._process = os.getpid()
@@ -377,31 +274,50 @@ class Checkpointer:
             handle = Save(number)
             if not self._make_room(handle):
                 return handle
-            tree, tensors = checkpoint_tree.encode(state)
-            save = self._start(number, tree, tensors, values)
+            commit: Callable[[BaseException | None], None] | None = None
+            if self._ranks is not None:
+                commit = _Commit(self._ranks, self._writer, number, values)
             try:
-                _copy(save)
-            except BaseException:
-                save.close()
+                save = self._copied(number, state, values, commit)
+            except BaseException as error:
+                if commit is not None:  # the other ranks wait for this one
+                    with contextlib.suppress(Error):
+                        commit(error)
                 raise
             with self._state:
                 self._running.append((handle, save))
             threading.Thread(
-                target=_run, args=(weakref.ref(self), handle, save), name="stoker-save", daemon=True
+                target=_run,
+                args=(weakref.ref(self), handle, save, commit),
+                name="stoker-save",
+                daemon=True,
             ).start()
         if wait:
             handle.wait()
         return handle
 
-    def _start(
-        self, step: int, tree: str, tensors: list[checkpoint_tree.Tensor], values: str | None
-    ) -> Any:
+    def _copied(self, step: int, state: Any, values: str | None, commit: Any) -> Any:
+        """Starts a save, and copies the tensors."""
+        tree, tensors, local = checkpoint_tree.encode(state)
+        rank, ranks, save_id = 0, 1, None
+        if commit is not None:
+            rank, ranks, save_id = commit.ranks.rank, commit.ranks.count, commit.save_id
+            commit.digest = checkpoint_ranks.digest(tensors, local)
+            tensors = checkpoint_ranks.choose(tensors, local, rank, ranks)
         items = _Tensors(
             (tensor.name.encode(), tensor.dtype, tensor.shape, tensor.address)
             for tensor in tensors
         )
         items.owners = [tensor.owner for tensor in tensors]
-        return self._writer.save(step, items, tree, values, 0, 1, None, None)
+        save = self._writer.save(step, items, tree, values, rank, ranks, save_id, None)
+        try:
+            copy(save)
+        except BaseException:
+            save.close()
+            raise
+        if commit is not None:
+            commit.save = save
+        return save
 
     def _make_room(self, handle: Save) -> bool:
         """Applies on_busy. Returns False if the save is skipped."""
@@ -427,7 +343,7 @@ class Checkpointer:
                 self._failed.append(handle)
 
     def _retain(self) -> None:
-        if self._keep[0] > 0:
+        if self._keep[0] > 0 and (self._ranks is None or self._ranks.rank == 0):
             self.gc()
 
     def _check(self) -> None:
@@ -482,8 +398,8 @@ class Checkpointer:
         CorruptError if all steps are damaged.
         """
 
-        def fill(reader: _Reader) -> int:
-            tree = _select(reader.tree(), state, reader.path)
+        def fill(reader: Reader) -> int:
+            tree = select(reader.tree(self._rank_of(reader)), state, reader.path)
             values = reader.decode(tree, {key: _like_of(value) for key, value in state.items()})
             for key, value in values.items():
                 if not _put(state[key], value, key):
@@ -504,26 +420,44 @@ class Checkpointer:
             )
         return result
 
-    def _read(self, step: int | None, use: Callable[[_Reader], Any], otherwise: Any = None) -> Any:
+    def _rank_of(self, reader: Reader) -> int:
+        """Whose numbers and text are read: those of this rank, if there are as many."""
+        same = self._ranks is not None and self._ranks.count == reader.ranks
+        return self._ranks.rank if self._ranks is not None and same else 0
+
+    def _read(self, step: int | None, use: Callable[[Reader], Any], otherwise: Any = None) -> Any:
         """Calls use with a step; without a number with the newest one that is not damaged."""
         self._check()
         if step is not None:
             return self._use(count(step, "step", high=2**53 - 1), use)
         failure: Error | None = None
-        for found in reversed(self.steps()):
-            if found.status != "incomplete":
-                try:
-                    return self._use(found.step, use)
-                except _DAMAGE as error:
-                    if isinstance(error, _MissingKeyError):
-                        raise
-                    failure = failure or error
+        for number in self._candidates():
+            error: Error | None = None
+            try:
+                result = self._use(number, use)
+            except _DAMAGE as caught:
+                if isinstance(caught, MissingKeyError):
+                    raise
+                error = caught
+            if self._ranks is None and error is None:
+                return result
+            if self._ranks is not None and self._ranks.agree(error is None):
+                return result
+            failure = failure or error
         if failure is not None:
             raise failure
         return otherwise
 
-    def _use(self, step: int, use: Callable[[_Reader], Any]) -> Any:
-        reader = _Reader(self._engine, self._path, step)
+    def _candidates(self) -> list[int]:
+        """Steps to be tried, newest first; the same on all ranks."""
+        steps = [found.step for found in reversed(self.steps()) if found.status != "incomplete"]
+        if self._ranks is not None:
+            text = json.dumps(steps[:100]).encode()
+            steps = json.loads(self._ranks.share(text, 4096).rstrip(b"\0"))
+        return steps
+
+    def _use(self, step: int, use: Callable[[Reader], Any]) -> Any:
+        reader = Reader(self._engine, self._path, step)
         try:
             return use(reader)
         finally:
@@ -615,13 +549,37 @@ def _default_memory() -> int:
     return max(64 << 20, total // 4)
 
 
-def _run(owner: weakref.ref[Checkpointer], handle: Save, save: Any) -> None:
+class _Commit:
+    """The end of a save of several ranks."""
+
+    def __init__(
+        self, ranks: checkpoint_ranks.Ranks, writer: Any, step: int, values: str | None
+    ) -> None:
+        self.ranks, self.writer, self.step, self.values = ranks, writer, step, values
+        self.save_id = ranks.next_id()
+        self.digest = b"\0" * 32
+        self.save: Any = None
+
+    def __call__(self, failure: BaseException | None) -> None:
+        part = self.save.part() if failure is None else b""
+        self.ranks.commit(part, self.digest, failure, self._commit)
+
+    def _commit(self, parts: bytes) -> None:
+        self.writer.commit(self.step, self.values, self.ranks.count, self.save_id, parts)
+
+
+def _run(owner: weakref.ref[Checkpointer], handle: Save, save: Any, commit: Any) -> None:
     """Waits for a save; the library works without the GIL."""
     failure: BaseException | None = None
     try:
-        _finish(save, handle)
+        finish(save, handle)
     except BaseException as error:
         failure = error
+    if commit is not None:
+        try:
+            commit(failure)
+        except BaseException as error:
+            failure = failure or error
     checkpointer = owner()
     if checkpointer is not None:
         if failure is None:
@@ -663,13 +621,13 @@ def save(tree: Any, path: str | os.PathLike[str], *, engine: Engine | None = Non
         raise ArgumentError("the name is not valid", f"'{text}'", "end it with .safetensors")
     root = folder or ("/" if text.startswith("/") else ".")
     writer = _stoker.CheckpointWriter(engine_of(engine, "engine")._native, os.fsencode(root))
-    encoded, tensors = checkpoint_tree.encode(tree)
+    encoded, tensors, _ = checkpoint_tree.encode(tree)
     items = _Tensors((item.name.encode(), item.dtype, item.shape, item.address) for item in tensors)
     items.owners = [item.owner for item in tensors]
     running = writer.save(0, items, encoded, None, 0, 1, None, name)
     try:
-        _copy(running)
-        _finish(running)
+        copy(running)
+        finish(running)
     finally:
         running.close()
         writer.close()
@@ -688,7 +646,7 @@ def load(
     A file of another tool is a dict of tensors. ``like``: a tree whose tensors are filled in place;
     another shape or dtype is a StateError.
     """
-    reader = _Reader(
+    reader = Reader(
         engine_of(engine, "engine"),
         _path_of(path, "path"),
         None if step is None else count(step, "step", high=2**53 - 1),

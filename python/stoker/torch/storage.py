@@ -49,7 +49,8 @@ from torch.futures import Future
 
 from .. import _stoker, checkpoint_tree
 from .._options import parse_bytes
-from ..checkpoints import _copy, _finish, _Tensors
+from ..checkpoint_reader import copy, finish
+from ..checkpoints import _Tensors
 from ..engine import engine_of
 from ..errors import ArgumentError, FormatError, MissingError
 
@@ -209,8 +210,8 @@ class StorageWriter(_Place, _Writer):
             save.step, items, tree, None, save.rank, max(save.ranks, 2), save.save_id, None
         )
         self._open = writer, running  # its lock shows that the save lives, until finish()
-        _copy(running)
-        _finish(running)
+        copy(running)
+        finish(running)
         part: bytes = running.part()
         if save.rank != 0:
             self._close()
@@ -376,7 +377,7 @@ class StorageReader(_Place, _Reader):
     def _read(self, planner: LoadPlanner, waiting: list[Any], ranges: list[Any]) -> None:
         load = self._checkpoint.load([span for span in ranges if span[2]], list(waiting))
         try:
-            _finish(load)
+            finish(load)
         finally:
             load.close()
         for item, target, memory, part in waiting:
@@ -397,7 +398,7 @@ class StorageReader(_Place, _Reader):
             address = checkpoint_tree.address_of(made[name]) if size else 0
             load = self._checkpoint.load([(number, 0, size, address)] if size else [], made[name])
             try:
-                _finish(load)
+                finish(load)
             finally:
                 load.close()
             return made[name]

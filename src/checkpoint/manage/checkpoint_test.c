@@ -567,6 +567,16 @@ static void test_ranks(void)
     stoker_checkpoint_save_close(saves[0]);
     stoker_checkpoint_save_close(saves[1]);
     T_EQ("nothing is left", hidden(io), 0);
+    T_EQ("it stays", load_step(engine, ROOT, 5, &states[0], &error), 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        options[rank].step = 6;
+        options[rank].save_id = "abc124";
+        T_EQ("open", stoker_checkpoint_save_open(&saves[rank], writer, &options[rank], &error), 0);
+        T_EQ("save", run_save(saves[rank], &error), 0);
+    }
+    stoker_checkpoint_save_close(saves[1]);
+    stoker_checkpoint_save_close(saves[0]); /* without a commit */
+    T_EQ("nothing is left", hidden(io), 0);
     stoker_checkpoint_writer_close(writer);
     stoker_engine_close(engine);
     free_state(&states[0]);

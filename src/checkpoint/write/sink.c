@@ -150,6 +150,9 @@ void stk_sink_close(struct stk_checkpoint_sink *sink)
     stk_upload_close(sink->upload, true);
     stk_object_url_free(sink->object);
     stk_io_close_output(sink->place->io, sink->output);
+    if (sink->lock && sink->ranks > 1) { /* a commit has renamed it; else a rank failed */
+        (void)stk_place_remove_folder(sink->place, sink->folder, NULL);
+    }
     stk_io_unlock(sink->place->io, sink->lock);
     stk_free(sink->folder);
     stk_free(sink->path);

@@ -102,7 +102,7 @@ int stk_sink_finish(struct stk_checkpoint_sink *sink, struct stk_view whole,
                     struct stoker_error *error);
 /* Removes everything that open and write left. */
 void stk_sink_abort(struct stk_checkpoint_sink *sink);
-/* Closes what is open; removes nothing. */
+/* Closes what is open. Removes the folder of a save of several ranks that was not committed. */
 void stk_sink_close(struct stk_checkpoint_sink *sink);
 /* commit.c: makes the files a step. */
 int stk_checkpoint_commit_step(const struct stk_checkpoint_place *place,

@@ -1,0 +1,191 @@
+"""Checkpoints of several ranks: what each rank writes, and how the ranks agree.
+
+All ranks agree on a process group of their own, so that a save in the background never meets the
+collectives of the training. One exchange of fixed size for each save collects what rank 0 needs for
+the manifest, and one tells all ranks whether it is committed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .checkpoint_tree import Tensor
+from .errors import Error, TimeoutError
+
+__all__ = ["Ranks", "choose", "parts_of"]
+
+_PART = 80 + 8 + 32 + 8  # at least struct stoker_checkpoint_part
+_TEXT = 1024
+
+
+class RankError(Error):
+    """A rank failed during a save, so the step was not committed."""
+
+    name = "rank"
+
+
+class Ranks:
+    """The ranks of ``torch.distributed``, with a gloo group of their own."""
+
+    def __init__(self, timeout: float) -> None:
+        import torch.distributed as dist
+
+        self.dist = dist
+        self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self.timeout = timeout
+        self.group = dist.new_group(
+            backend="gloo", timeout=datetime.timedelta(seconds=timeout), group_desc="stoker"
+        )
+        self.saves = 0
+        nonce = self.share(secrets.token_bytes(8) if self.rank == 0 else b"", 8)
+        self.nonce = nonce.hex()
+
+    @staticmethod
+    def find(timeout: float) -> Ranks | None:
+        """None in a process without ``torch.distributed``, or alone in it."""
+        dist = sys.modules.get("torch.distributed")
+        if dist is None or not dist.is_available() or not dist.is_initialized():
+            return None
+        return Ranks(timeout) if dist.get_world_size() > 1 else None
+
+    def next_id(self) -> str:
+        """The id of the next save: the same on all ranks, without asking."""
+        self.saves += 1
+        return f"{self.nonce}{self.saves:x}"
+
+    def run(self, what: str, call: Callable[[], Any]) -> Any:
+        """A collective; a rank that died or hangs is an error that says so."""
+        try:
+            return call()
+        except RuntimeError as error:
+            text = str(error).partition("\n")[0].partition(". This is typically")[0][:300]
+            raise TimeoutError(
+                f"a rank did not answer while the ranks {what}: {text}",
+                f"rank {self.rank} of {self.count}",
+                f"look at the other ranks; the deadline is {self.timeout:g} s",
+            ) from error
+
+    def gather(self, data: bytes, size: int) -> list[bytes]:
+        """The bytes of all ranks, on all ranks."""
+        import torch
+
+        own = torch.zeros(size, dtype=torch.uint8)
+        if data:
+            own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        every = [torch.empty_like(own) for _ in range(self.count)]
+        self.run("exchanged results", lambda: self.dist.all_gather(every, own, group=self.group))
+        return [bytes(part.numpy()) for part in every]
+
+    def share(self, data: bytes, size: int) -> bytes:
+        """The bytes of rank 0, on all ranks."""
+        return self.gather(data, size)[0]
+
+    def agree(self, good: bool) -> bool:
+        """Whether it is good on all ranks."""
+        return all(part[0] for part in self.gather(bytes([good]), 1))
+
+    def commit(
+        self,
+        part: bytes,
+        digest: bytes,
+        failure: BaseException | None,
+        commit: Callable[[bytes], None],
+    ) -> None:
+        """Rank 0 commits if all ranks succeeded. Raises on all ranks if one did not."""
+        text = "" if failure is None else f"{type(failure).__name__}: {failure}"
+        size = _PART + 32 + _TEXT
+        own = part.ljust(_PART, b"\0") + digest + text.encode()[: _TEXT - 1]
+        every = self.gather(own, size)
+        wrong = None
+        for rank, data in enumerate(every):
+            said = data[_PART + 32 :].rstrip(b"\0").decode(errors="replace")
+            if said:
+                wrong = wrong or f"rank {rank} failed: {said}"
+            elif data[_PART : _PART + 32] != every[0][_PART : _PART + 32]:
+                wrong = wrong or f"rank {rank} has other tensors than rank 0"
+        mine = b""
+        if self.rank == 0 and wrong is None:
+            try:
+                commit(b"".join(data[: len(part)] for data in every))
+            except BaseException as error:
+                failure, mine = error, f"{type(error).__name__}: {error}".encode()[: _TEXT - 1]
+        said = self.share(mine, _TEXT).rstrip(b"\0").decode(errors="replace")
+        wrong = wrong or (f"rank 0 could not commit: {said}" if said else None)
+        if failure is not None:
+            raise failure
+        if wrong is not None:
+            raise RankError(wrong, f"rank {self.rank} of {self.count}", "save again")
+
+
+def choose(tensors: Sequence[Tensor], local: set[str], rank: int, ranks: int) -> list[Tensor]:
+    """The tensors that this rank writes: its own parts, and its share of what all ranks have."""
+    loads = [0] * ranks
+    mine = [tensor for tensor in tensors if tensor.name in local]
+    both = [tensor for tensor in tensors if tensor.name not in local]
+    for tensor in sorted(both, key=lambda tensor: (-_bytes(tensor), tensor.name)):
+        least = loads.index(min(loads))
+        loads[least] += _bytes(tensor) + 1
+        if least == rank:
+            mine.append(tensor)
+    return mine
+
+
+def _bytes(tensor: Tensor) -> int:
+    size = getattr(tensor.owner, "nbytes", 0)
+    return int(size)
+
+
+def digest(tensors: Sequence[Tensor], local: set[str]) -> bytes:
+    """Differs if the ranks do not have the same tensors, apart from their own parts."""
+    lines = [f"{t.name} {t.dtype} {t.shape}" for t in tensors if t.name not in local]
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).digest()
+
+
+# ---- parts of DTensors ----
+
+
+def box_of(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Offsets and sizes of the part of a DTensor that this rank holds."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    sizes, offsets = compute_local_shape_and_global_offset(
+        value.shape, value.device_mesh, value.placements
+    )
+    return tuple(offsets), tuple(sizes)
+
+
+def is_writer(value: Any) -> bool:
+    """Whether this rank is the first of those that hold the same part."""
+    place = value.device_mesh.get_coordinate()
+    return place is not None and all(
+        at == 0 for at, kind in zip(place, value.placements, strict=True) if kind.is_replicate()
+    )
+
+
+def parts_of(name: str, names: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
+    """The stored parts of a tensor: names with their offsets."""
+    found = []
+    for stored in names:
+        head, at, tail = stored.rpartition("@")
+        if at and head == name:
+            found.append((stored, tuple(int(number) for number in tail.split(",") if number)))
+    return found
+
+
+def overlap(
+    wanted: tuple[tuple[int, ...], tuple[int, ...]], part: tuple[tuple[int, ...], tuple[int, ...]]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Offsets and sizes of the box that two boxes share; None: they share none."""
+    low = tuple(max(a, b) for a, b in zip(wanted[0], part[0], strict=True))
+    high = tuple(
+        min(a + n, b + m)
+        for a, n, b, m in zip(wanted[0], wanted[1], part[0], part[1], strict=True)
+    )
+    if any(b <= a for a, b in zip(low, high, strict=True)):
+        return None
+    return low, tuple(b - a for a, b in zip(low, high, strict=True))

@@ -1,0 +1,171 @@
+"""Reads a step or a file of checkpoints into trees of values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from . import _stoker, checkpoint_ranks, checkpoint_tree
+from .engine import Engine
+from .errors import ArgumentError, MissingError
+
+_TICK_MS = 100
+
+
+class MissingKeyError(MissingError):
+    """A key that the caller wants is not in the checkpoint: no damage."""
+
+
+
+def copy(save: Any) -> None:
+    """Copies the tensors; Ctrl-C is possible while memory is awaited."""
+    while not save.copy(_TICK_MS):
+        pass
+
+
+def finish(save: Any, handle: Any = None) -> None:
+    running = True
+    while running:
+        running, total, done, _ = save.next(_TICK_MS)
+        if handle is not None:
+            handle._progress = (done, total)
+
+
+class Reader:
+    """An open step or file, and its tensors by name."""
+
+    def __init__(self, engine: Engine, path: bytes, step: int | None) -> None:
+        self.checkpoint = _stoker.Checkpoint(engine._native, path, step)
+        self.step, self.path, self.values, _, self.ranks, _ = self.checkpoint.info()
+        self.tensors: dict[str, tuple[int, str, tuple[int, ...], int]] = {}
+        for index, (name, dtype, shape, size, _) in enumerate(self.checkpoint.tensors()):
+            self.tensors.setdefault(name, (index, dtype, shape, size))
+
+    def tree(self, rank: int = 0) -> str:
+        files = self.checkpoint.files()
+        text = files[rank if rank < len(files) else 0][1]
+        if text is None:  # a file of another tool: its tensors by name
+            return json.dumps({"dict": {name: {"torch": name} for name in self.tensors}})
+        return str(text)
+
+    def decode(self, tree: str, like: Any = None) -> Any:
+        """The values of the tree; its tensors are read and verified."""
+        ranges: list[tuple[int, int, int, int]] = []
+        made: dict[tuple[str, int], Any] = {}
+        after: list[tuple[Any, Any]] = []  # (target, source) to be copied
+
+        def make(name: Any, kind: str, like: Any, path: str) -> Any:
+            if kind == "dtensor":
+                return self._dtensor(name, like, path, ranges, after)
+            if name not in self.tensors:
+                raise MissingError(
+                    "a tensor of the tree is missing", f"'{path}' in '{self.path}'", "use another"
+                )
+            index, dtype, shape, size = self.tensors[name]
+            key = (name, id(like) if like is not None else 0)
+            if key not in made:
+                memory = checkpoint_tree.memory_for(kind, dtype, shape, like, path)
+                ranges.append((index, 0, size, checkpoint_tree.address_of(memory) if size else 0))
+                made[key] = memory
+            return made[key]
+
+        result = checkpoint_tree.decode(tree, make, like)
+        load = self.checkpoint.load([item for item in ranges if item[2]], [made, after])
+        try:
+            finish(load)
+        finally:
+            load.close()
+        for target, source in after:
+            target.copy_(source)
+        return _convert(json.loads(tree), result)
+
+    def _dtensor(
+        self,
+        node: list[Any],
+        like: Any,
+        path: str,
+        ranges: list[tuple[int, int, int, int]],
+        after: list[tuple[Any, Any]],
+    ) -> Any:
+        """The part that a DTensor has on this rank; without one, the full tensor."""
+        name, dtype, shape = node[0], node[1], tuple(node[2])
+        if type(like).__name__ == "DTensor":
+            checkpoint_tree.check_form(like, dtype, shape, path)
+            local, box = like.to_local(), checkpoint_ranks.box_of(like)
+        else:
+            local = checkpoint_tree.memory_for("torch", dtype, shape, like, path)
+            box = (0,) * len(shape), shape
+        left = local.numel()
+        for stored, offsets in checkpoint_ranks.parts_of(name, self.tensors):
+            index, _, sizes, size = self.tensors[stored]
+            shared = checkpoint_ranks.overlap(box, (offsets, sizes))
+            if shared is None:
+                continue
+            low, wanted = shared
+            rows = (wanted[0], *sizes[1:]) if sizes else ()
+            source = checkpoint_tree.memory_for("torch", dtype, rows, None, path)
+            skip = (low[0] - offsets[0]) * (size // sizes[0]) if sizes else 0
+            count = source.numel() * source.element_size()
+            ranges.append((index, skip, count, source.data_ptr()))
+            target, part = local, source
+            for axis in range(len(wanted)):
+                target = target.narrow(axis, low[axis] - box[0][axis], wanted[axis])
+                if axis > 0:
+                    part = part.narrow(axis, low[axis] - offsets[axis], wanted[axis])
+            after.append((target.detach(), part))
+            left -= part.numel()
+        if left != 0:
+            raise MissingError(
+                "parts of a tensor are missing", f"'{path}' in '{self.path}'", "use another step"
+            )
+        return like if type(like).__name__ == "DTensor" else local
+
+    def close(self) -> None:
+        self.checkpoint.close()
+
+
+def _convert(node: Any, value: Any) -> Any:
+    """Makes JAX arrays and NumPy scalars of arrays that were filled."""
+    if isinstance(node, list):
+        return [_convert(a, b) for a, b in zip(node, value, strict=True)]
+    if not isinstance(node, dict):
+        return value
+    ((kind, content),) = node.items()
+    if kind == "scalar" and type(value).__name__ == "ndarray":
+        return value[()]
+    if kind == "jax" and type(value).__name__ == "ndarray":
+        import jax.numpy
+
+        return jax.numpy.asarray(value)
+    if kind == "tuple":
+        items = [_convert(a, b) for a, b in zip(content, value, strict=True)]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if kind == "dict":
+        return {key: _convert(content[key], item) for key, item in value.items()}
+    if kind == "pairs":
+        return {
+            key: _convert(pair[1], item)
+            for pair, (key, item) in zip(content, value.items(), strict=True)
+        }
+    return value
+
+
+def select(tree: str, keys: Mapping[Any, Any], path: str) -> str:
+    """The part of a tree that has these keys."""
+    root = json.loads(tree)
+    content = root.get("dict") if isinstance(root, dict) else None
+    if content is None:
+        raise ArgumentError(
+            "the checkpoint was not saved from a dict with text keys",
+            f"'{path}'",
+            "read it with load()",
+        )
+    missing = [key for key in keys if key not in content]
+    if missing:
+        raise MissingKeyError(
+            f"the checkpoint has no {', '.join(map(repr, missing))}",
+            f"'{path}' has {', '.join(map(repr, content))}",
+            "restore without it, or another step",
+        )
+    return json.dumps({"dict": {key: content[key] for key in keys}})

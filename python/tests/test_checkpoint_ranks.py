@@ -1,0 +1,163 @@
+"""Checkpointer on several ranks (gloo): parts of DTensors, other numbers of ranks, failures."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import stoker
+
+torch = pytest.importorskip("torch")
+
+HEAD = """
+import os, sys, signal, time, torch, torch.distributed as dist
+import stoker
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+folder, rank, world, init = sys.argv[1:]
+rank, world = int(rank), int(world)
+dist.init_process_group("gloo", init_method="file://" + init, rank=rank, world_size=world)
+mesh = init_device_mesh("cpu", (world,))
+full = {
+    "rows": torch.arange(37 * 6, dtype=torch.float32).reshape(37, 6),
+    "columns": torch.arange(10 * 12, dtype=torch.bfloat16).reshape(10, 12),
+    "replicated": torch.arange(9, dtype=torch.int64),
+    "few": torch.ones(1, 3),
+}
+places = {"rows": Shard(0), "columns": Shard(1), "replicated": Replicate(), "few": Shard(0)}
+
+def state(fill):
+    parts = {n: distribute_tensor(t if fill else torch.zeros_like(t), mesh, [places[n]])
+             for n, t in full.items()}
+    torch.manual_seed(7 if fill else 8)
+    model = torch.nn.Linear(40, 30)
+    return {"parts": parts, "model": model, "rank": rank if fill else -1, "epoch": 3 * fill,
+            "buffers": [torch.full((50,), 2.0 * fill), torch.full((7,), 3 * fill)]}
+
+ckpt = stoker.Checkpointer(folder, keep_last=2, timeout=60)
+"""
+TAIL = """
+ckpt.close()
+dist.barrier()
+dist.destroy_process_group()
+print("fine")
+"""
+SAVE = """
+for step in (1, 2, 3):
+    ckpt.save(step, state(True), metrics={"loss": step})
+ckpt.wait()
+dist.barrier()
+assert [found.step for found in ckpt.steps()] == [2, 3], ckpt.steps()
+"""
+RESTORE = """
+target = state(False)
+assert ckpt.restore(target) == 3
+for name, tensor in full.items():
+    assert torch.equal(target["parts"][name].full_tensor(), tensor), name
+wanted = state(True)
+for a, b in zip(target["model"].parameters(), wanted["model"].parameters()):
+    assert torch.equal(a, b)
+for a, b in zip(target["buffers"], wanted["buffers"]):
+    assert torch.equal(a, b)
+assert target["epoch"] == 3 and target["rank"] == (rank if world == 2 else 0)
+"""
+REFUSED = """
+ckpt.save(1, state(True), wait=True)
+bad = state(True)
+if rank == 1:
+    bad["rank"] = object()
+try:
+    ckpt.save(2, bad, wait=True)
+    raise SystemExit("no error")
+except stoker.Error as error:
+    assert ("without pickle" in str(error)), error
+other = state(True)
+other["model"] = torch.nn.Linear(40, 30 + rank)
+try:
+    ckpt.save(3, other, wait=True)
+    raise SystemExit("no error")
+except stoker.Error as error:
+    assert "rank 1 has other tensors" in str(error), error
+ckpt.save(4, state(True), wait=True)
+dist.barrier()
+assert [found.step for found in ckpt.steps()] == [1, 4]
+assert not [name for name in os.listdir(folder) if name.startswith(".")], os.listdir(folder)
+"""
+KILLED = """
+ckpt.save(1, state(True), wait=True)
+again = state(True)  # collectives of the training
+dist.barrier()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+begin = time.monotonic()
+try:
+    ckpt.save(2, again, wait=True)
+    raise SystemExit("no error")
+except stoker.TimeoutError as error:
+    assert "a rank did not answer" in str(error), error
+assert time.monotonic() - begin < 65
+assert ckpt.latest() == 1
+print("fine", flush=True)
+os._exit(0)
+"""
+
+
+def ranks(body, folder, world, init, died=()):
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", HEAD + body + TAIL, str(folder), str(rank), str(world),
+             str(init)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(world)
+    ]
+    for rank, child in enumerate(children):
+        output = child.communicate(timeout=220)[0]
+        assert child.returncode == (-9 if rank in died else 0), output
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    ranks(SAVE, folder / "run", 2, folder / "init")
+    return folder / "run"
+
+
+def test_each_tensor_is_written_once(saved):
+    step = pathlib.Path(saved, "step-0000000003")
+    assert sorted(os.listdir(step)) == [
+        "shard-00000.safetensors",
+        "shard-00001.safetensors",
+        "stoker.checkpoint.json",
+    ]
+    sizes = [path.stat().st_size for path in sorted(step.glob("shard*"))]
+    assert all(size > 4096 for size in sizes)
+    loaded = stoker.load(saved)
+    assert torch.equal(
+        loaded["parts"]["rows"], torch.arange(37 * 6, dtype=torch.float32).reshape(37, 6)
+    )
+    assert torch.equal(
+        loaded["parts"]["columns"], torch.arange(120, dtype=torch.bfloat16).reshape(10, 12)
+    )
+    assert loaded["buffers"][0].sum() == 100 and loaded["rank"] == 0
+    with stoker.Checkpointer(saved) as ckpt:
+        assert ckpt.steps()[-1].ranks == 2 and ckpt.steps()[-1].metrics == {"loss": 3}
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_restore(saved, tmp_path, world):
+    ranks(RESTORE, saved, world, tmp_path / "init")
+
+
+def test_a_rank_that_fails(tmp_path):
+    ranks(REFUSED, tmp_path / "run", 2, tmp_path / "init")
+
+
+def test_a_rank_that_dies(tmp_path):
+    ranks(KILLED, tmp_path / "run", 2, tmp_path / "init", died={1})
+    assert stoker.load(tmp_path / "run")["epoch"] == 3
