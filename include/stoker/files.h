@@ -56,6 +56,26 @@ STOKER_API int stoker_paths_expand_no_links(struct stoker_engine *engine, const 
 /* Takes ownership; NULL is allowed. */
 STOKER_API void stoker_paths_free(char *names);
 
+/* Lists the buckets that belong to the credentials of S3. url: "s3://". Sets *names_out to
+ * *count_out names, one after the other, each with a NUL; free them with stoker_paths_free. Returns
+ * 0; STOKER_ERROR_UNSUPPORTED for another store; -EACCES if the credentials may not list them. */
+STOKER_API int stoker_buckets_list(struct stoker_engine *engine, const char *url, char **names_out,
+                                   size_t *count_out, struct stoker_error *error);
+
+enum stoker_presign_method { STOKER_PRESIGN_GET = 0, STOKER_PRESIGN_PUT };
+struct stoker_presign_options {
+    size_t struct_size;
+    uint32_t method;    /* enum stoker_presign_method */
+    uint32_t expires_s; /* default 3,600; at most 604,800 */
+};
+/* Signs a URL of an object of S3: whoever has it may read the object (or write it: PUT) without
+ * credentials, until *until_ns_out (since 1970; may be NULL): the end of the time, or of the
+ * credentials. Sets *url_out; free it with stoker_paths_free. options may be NULL. Returns 0;
+ * STOKER_ERROR_UNSUPPORTED for another store; -EACCES without credentials. */
+STOKER_API int stoker_presign(struct stoker_engine *engine, const char *url,
+                              const struct stoker_presign_options *options, char **url_out,
+                              uint64_t *until_ns_out, struct stoker_error *error);
+
 /* A listing of everything below a path or URL, in no particular order. */
 struct stoker_walk;
 /* recursive 0: direct children, folders included; 1: all files; 2: also links out of the path,

@@ -310,6 +310,10 @@ PyObject *stk_py_file_info_tuple(const struct stoker_file_info *info);
 PyObject *stk_py_stat(PyObject *module, PyObject *arguments);
 /* paths_expand(engine, path[, no_links]) -> (True if the path is a pattern, [path, ...]) */
 PyObject *stk_py_paths_expand(PyObject *module, PyObject *arguments);
+/* buckets_list(engine, url) -> [name, ...] */
+PyObject *stk_py_buckets_list(PyObject *module, PyObject *arguments);
+/* presign(engine, url, expires_s, put) -> URL */
+PyObject *stk_py_presign(PyObject *module, PyObject *arguments);
 /* files_prefetch_metadata(engine, paths) */
 PyObject *stk_py_files_prefetch_metadata(PyObject *module, PyObject *arguments);
 /* read_ranges([(File, offset, bytes), ...], gap) -> [bytes or an exception, ...] */

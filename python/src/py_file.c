@@ -95,6 +95,67 @@ PyObject *stk_py_paths_expand(PyObject *module, PyObject *arguments)
     return list ? Py_BuildValue("ON", status == 1 ? Py_True : Py_False, list) : NULL;
 }
 
+PyObject *stk_py_buckets_list(PyObject *module, PyObject *arguments)
+{
+    struct stoker_error error = {0};
+    struct stk_py_engine *engine;
+    PyObject *list;
+    char *names = NULL;
+    const char *url;
+    size_t count = 0;
+    int status;
+
+    if (!PyArg_ParseTuple(arguments, "O!y:buckets_list", module_of(module)->engine_type, &engine,
+                          &url) ||
+        !stk_py_gate_enter(&engine->gate, "engine")) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_buckets_list(engine->engine, url, &names, &count, &error);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+    list = PyList_New(0);
+    for (const char *name = names; list && count > 0; count--, name += strlen(name) + 1) {
+        PyObject *item = PyUnicode_FromString(name);
+
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    stoker_paths_free(names);
+    return list;
+}
+
+PyObject *stk_py_presign(PyObject *module, PyObject *arguments)
+{
+    struct stoker_presign_options options = {.struct_size = sizeof options};
+    struct stoker_error error = {0};
+    struct stk_py_engine *engine;
+    PyObject *text;
+    char *signed_url = NULL;
+    const char *url;
+    int status, put = 0;
+
+    if (!PyArg_ParseTuple(arguments, "O!yIp:presign", module_of(module)->engine_type, &engine, &url,
+                          &options.expires_s, &put) ||
+        !stk_py_gate_enter(&engine->gate, "engine")) {
+        return NULL;
+    }
+    options.method = put ? STOKER_PRESIGN_PUT : STOKER_PRESIGN_GET;
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_presign(engine->engine, url, &options, &signed_url, NULL, &error);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+    text = PyUnicode_FromString(signed_url);
+    stoker_paths_free(signed_url);
+    return text;
+}
+
 PyObject *stk_py_files_prefetch_metadata(PyObject *module, PyObject *arguments)
 {
     struct stk_py_engine *engine;

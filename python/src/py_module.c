@@ -10,6 +10,8 @@ static PyMethodDef functions[] = {
     {"url_redact", stk_py_url_redact, METH_O, "The URL without credentials."},
     {"location", stk_py_location, METH_VARARGS, "Location of a bucket and of this machine."},
     {"stat", stk_py_stat, METH_VARARGS, "Kind, size and version of a file or object."},
+    {"buckets_list", stk_py_buckets_list, METH_VARARGS, "Lists the buckets of the credentials."},
+    {"presign", stk_py_presign, METH_VARARGS, "Signs a URL of an object."},
     {"paths_expand", stk_py_paths_expand, METH_VARARGS, "Expands braces and globs of a path."},
     {"files_prefetch_metadata", stk_py_files_prefetch_metadata, METH_VARARGS,
      "Starts requests for the metadata of many files."},

@@ -66,7 +66,7 @@ from .fields import (
     MessagePack,
     Text,
 )
-from .files import CopyReport, FileInfo, Location, cat, cp, location, ls, rm, stat, sync
+from .files import CopyReport, FileInfo, Location, cat, cp, location, ls, presign, rm, stat, sync
 from .indexing import IndexReport, index
 from .loader import Loader
 from .mix import Mix, Source
@@ -177,6 +177,7 @@ __all__ = [
     "order_at",
     "pack",
     "pack_table",
+    "presign",
     "rm",
     "save",
     "stat",

@@ -32,6 +32,7 @@ __all__ = [
     "cp",
     "location",
     "ls",
+    "presign",
     "rm",
     "stat",
     "sync",
@@ -254,6 +255,22 @@ def rm(
     )
 
 
+def presign(
+    url: str | os.PathLike[str],
+    *,
+    method: str = "GET",
+    expires: float = 3600,
+    engine: Engine | None = None,
+) -> str:
+    """Signs the URL of an object of S3: whoever has it needs no credentials to read the object
+    (``method="GET"``) or to write it (``"PUT"``), for ``expires`` seconds, at most a week, and not
+    longer than the credentials are valid. The URL is a secret for that time."""
+    native = native_of(engine, "presign")
+    put = word(method, {"GET": 0, "PUT": 1}, "presign method") == 1
+    seconds = count(math.ceil(expires), "presign expires", low=1, high=604_800)
+    return interruptible(lambda: _stoker.presign(native, _native(url), seconds, put))
+
+
 def stat(path: str | os.PathLike[str], *, engine: Engine | None = None) -> FileInfo:
     """Kind, size and version of a path or URL, or of the only match of a pattern; also of archived
     objects. Raises FileNotFoundError if there is no such file."""
@@ -287,9 +304,13 @@ def ls(
     Braces and globs match names (``s3://bucket/{00..09}/*.tar``), unless a file has exactly that
     name: then all matches are listed with their full names: ``s3://bucket/00/a.tar``.
 
-    Several threads list S3, each a part of the keys.
+    Several threads list S3, each a part of the keys. ``"s3://"`` lists the buckets of the
+    credentials, as folders.
     """
     native = native_of(engine, "ls")
+    if os.fspath(path) in ("s3://", b"s3://"):
+        names = interruptible(lambda: _stoker.buckets_list(native, b"s3://"))
+        return (FileInfo(name, "folder", 0, None, "") for name in names)
     pattern, names = _there(native, _native(path))
     if not pattern:
         return walk(native, names[0], bool(recursive))

@@ -13,6 +13,7 @@ import time
 
 import make
 import pytest
+import stoker
 from make import random_bytes
 from test_cli import COMMAND, on_terminal
 from test_fault_proxy import Proxy
@@ -328,6 +329,56 @@ def test_look_and_remove(bucket, tree):
                           bucket.url))
     assert told["files_removed"] == 1
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket=bucket.name)
+
+
+def curl(*words):
+    return subprocess.run(["curl", "-sS", "-o", "-", "-w", "%{http_code}", *map(str, words)],
+                          capture_output=True, timeout=WAIT, check=True).stdout
+
+
+def test_presign(bucket, tmp_path):
+    """A signed URL reads, or writes, one object without credentials, and then no more."""
+    for key in ("plain", "a b/ü +%41&=?#\\'.bin", "x//y"):
+        bucket.put_object(Bucket=bucket.name, Key=key, Body=key.encode())
+        url = run("presign", f"{bucket.url}/{key}").strip()
+        assert curl(url) == key.encode() + b"200"
+        assert curl("-X", "PUT", "--data-binary", "no", "-H", "Content-Type:", url)[-3:] == b"403"
+        assert curl(url.replace("Signature=", "Signature=0"))[-3:] == b"403"
+        assert run("cat", url) == key  # as any URL; and it is shown without its signature
+        assert "Signature" not in run("ls", "--files", url)
+    url = stoker.presign(f"{bucket.url}/new", method="PUT")
+    (tmp_path / "data").write_bytes(random_bytes(1000, 6))
+    assert curl("-T", tmp_path / "data", url)[-3:] == b"200"
+    assert curl(url)[-3:] == b"403"
+    assert bucket.objects()["new"] == (tmp_path / "data").read_bytes()
+    told = json.loads(run("presign", "--json", "--expires", "1", f"{bucket.url}/plain"))
+    assert told["path"] == f"{bucket.url}/plain" and told["expires"].endswith("Z")
+    time.sleep(2.1)
+    assert curl(told["url"])[-3:] == b"403"
+    assert stoker.presign(f"{bucket.url}/none")  # whether it is there shows when it is used
+    for words in (["--expires", "604801", f"{bucket.url}/x"], [bucket.url], []):
+        run("presign", *words, ok=2)
+    for url in ("gs://b/x", "az://c/x", "http://h/x", "hf://datasets/a/b/x"):
+        assert url in run("presign", url, ok=1)
+    nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path),
+              "AWS_EC2_METADATA_DISABLED": "true"}
+    assert "no credentials" in run("presign", f"{bucket.url}/x", ok=3, env=nobody)
+    with pytest.raises(stoker.ArgumentError):
+        stoker.presign(f"{bucket.url}/x", expires=0)
+    with pytest.raises(stoker.ArgumentError):
+        stoker.presign(f"{bucket.url}/x", method="DELETE")
+
+
+def test_buckets(bucket):
+    names = {item["Name"] for item in bucket.list_buckets()["Buckets"]}
+    assert bucket.name in names
+    for words in (["ls", "s3://"], ["ls", "--files", "S3://"]):
+        assert {line[5:] for line in run(*words).split()} == names
+    lines = [json.loads(line) for line in run("ls", "--json", "s3://").splitlines()]
+    assert {line["path"] for line in lines} == {f"s3://{name}" for name in names}
+    assert {info.name for info in stoker.ls("s3://")} == names
+    assert "s3://" in run("ls", "s3://", ok=3, env={"AWS_SECRET_ACCESS_KEY": "wrong"})
+    assert run("ls", "gs://", ok=2)
 
 
 def test_foreign_upload(bucket, tmp_path):

@@ -40,7 +40,7 @@ struct option {
 #define FILES (COPIES | COMMAND_RM | COMMAND_STAT)
 #define ALL                                                                                        \
     (READERS | TOOLS | COMMAND_ORDER | COMMAND_SAMPLE | FILES | COMMAND_BENCH_STORE |              \
-     COMMAND_PREWARM | COMMAND_CKPT)
+     COMMAND_PREWARM | COMMAND_CKPT | COMMAND_PRESIGN)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 #define ORDERED (STREAM | COMMAND_ORDER)
 
@@ -49,8 +49,13 @@ static const struct option options[] = {
     {"filesystem", NULL, COMMAND_INFO, OPTION_FLAG, FIELD(filesystem), 0, 0,
      "show only the file system below PATH; do not open the data set"},
     {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS | FILES |
-     COMMAND_BENCH_STORE | COMMAND_PREWARM | COMMAND_CKPT, OPTION_FLAG, FIELD(json), 0, 0,
+     COMMAND_BENCH_STORE | COMMAND_PREWARM | COMMAND_CKPT | COMMAND_PRESIGN, OPTION_FLAG,
+     FIELD(json), 0, 0,
      "JSON output, one object a line"},
+    {"expires", "SECONDS", COMMAND_PRESIGN, OPTION_SECONDS, FIELD(seconds), 0, 0,
+     "how long the URL is valid; default 3600, at most 604800 (a week)"},
+    {"put", NULL, COMMAND_PRESIGN, OPTION_FLAG, FIELD(put), 0, 0,
+     "a URL to write the object with PUT; default: to read it"},
     {"check", NULL, COMMAND_PREWARM, OPTION_FLAG, FIELD(check_only), 0, 0,
      "read nothing; report how much is cold (not in the page cache)"},
     {"touch", NULL, COMMAND_PREWARM, OPTION_FLAG, FIELD(touch), 0, 0,

@@ -42,6 +42,7 @@ enum command_bit {
     COMMAND_BENCH_STORE = 65536,
     COMMAND_PREWARM = 131072,
     COMMAND_CKPT = 262144,
+    COMMAND_PRESIGN = 524288,
 };
 
 struct args {
@@ -52,6 +53,7 @@ struct args {
     uint64_t batch, image, threads, limit, epochs, seed, window_blocks, home_groups;
     uint64_t memory_bytes, network_fs_threads;
     double seconds;
+    bool put;
     double read_seconds; /* 0: the default */
     uint64_t bad_samples_max;
     double bad_share_max;
@@ -131,6 +133,7 @@ extern const struct command command_index, command_verify, command_diff, command
 extern const struct command command_sample, command_creds, command_fault;
 extern const struct command command_bench_store; /* "bench store" */
 extern const struct command command_ckpt;
-extern const struct command command_prewarm, command_cp, command_sync, command_rm, command_stat;
+extern const struct command command_prewarm, command_cp, command_sync, command_rm, command_stat,
+    command_presign;
 
 #endif

@@ -7,6 +7,7 @@
 #include "programs/cli/terminal.h"
 
 #include <string.h>
+#include <strings.h>
 
 #define KEY_BYTES_MAX 4097   /* the library's default bound, and the NUL */
 #define PLACE_BYTES_MAX 4097 /* of a path */
@@ -29,6 +30,7 @@ struct shard {
 };
 
 static int run(struct args *args);
+static int list_buckets(const struct args *args);
 static int list_samples(struct listing *listing);
 static int list_shards(struct listing *listing);
 static void sample_print(const struct listing *listing, uint64_t sample);
@@ -43,7 +45,8 @@ const struct command command_ls = {
     .usage = "[options] PATH...",
     .summary = "List samples: key, members with bytes@offset, shard",
     .more = "Line: KEY  EXT BYTES@OFFSET  ...  SHARD. OFFSET is that of the data in the\n"
-            "decompressed shard. Sizes of files in class folders are not read.\n",
+            "decompressed shard. Sizes of files in class folders are not read.\n"
+            "'stoker ls s3://' lists the buckets of the credentials.\n",
     .run = run,
 };
 
@@ -55,6 +58,9 @@ static int run(struct args *args)
 
     if (args->path_count == 0) {
         return command_no_path(&command_ls);
+    }
+    if (args->path_count == 1 && strcasecmp(args->paths[0], "s3://") == 0) {
+        return list_buckets(args);
     }
     if (args->files) {
         status = command_open_files(args, &engine);
@@ -74,6 +80,38 @@ static int run(struct args *args)
     stoker_dataset_info(listing.dataset, &listing.info);
     status = args->shards ? list_shards(&listing) : list_samples(&listing);
     stoker_dataset_close(listing.dataset);
+    stoker_engine_close(engine);
+    return status;
+}
+
+/* The buckets of the credentials: a line for each. */
+static int list_buckets(const struct args *args)
+{
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    char *names = NULL, url[300];
+    size_t count = 0;
+    int status = command_open_engine(args, &engine);
+
+    if (status == EXIT_FINE) {
+        int listed = stoker_buckets_list(engine, args->paths[0], &names, &count, &error);
+
+        status = listed < 0 ? term_error(listed, &error) : EXIT_FINE;
+    }
+    for (const char *name = names; count > 0 && !term_closed(); count--) {
+        snprintf(url, sizeof url, "s3://%s", name);
+        if (args->json) {
+            json_open(NULL, '{');
+            json_str("path", url);
+            json_str("kind", "bucket");
+            json_close('}');
+        } else {
+            term_text(url);
+            fputc('\n', stdout);
+        }
+        name += strlen(name) + 1;
+    }
+    stoker_paths_free(names);
     stoker_engine_close(engine);
     return status;
 }

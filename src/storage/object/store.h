@@ -346,6 +346,23 @@ struct stk_list_request {
 int stk_store_list(struct stk_store *store, const struct stk_list_request *search,
                    struct stoker_error *error);
 
+/* A signed URL. */
+struct stk_presign {
+    uint32_t method; /* STK_HTTP_GET or STK_HTTP_PUT */
+    uint32_t expires_s;
+    char *url;         /* out; free with stk_free */
+    uint64_t until_ns; /* out: wall clock; the end of the time, or of the credentials */
+};
+/* Signs a URL of an object of S3: whoever has it may send one kind of request without credentials.
+ * May ask the server for the region of the bucket. Returns 0, STOKER_ERROR_UNSUPPORTED for another
+ * store, STOKER_ERROR_ARGUMENT for a time above a week, -EACCES without credentials. */
+int stk_store_presign(struct stk_store *store, const struct stk_object_url *object,
+                      struct stk_presign *presign, struct stoker_error *error);
+/* Lists the buckets of S3 that belong to the credentials. Sets *names_out to *count_out names, one
+ * after the other, each with a NUL (free with stk_free; NULL if there is none). */
+int stk_store_list_buckets(struct stk_store *store, char **names_out, size_t *count_out,
+                           struct stoker_error *error);
+
 /* Counters of requests and retries; does not change struct_size. */
 void stk_store_get_stats(struct stk_store *store, struct stoker_store_stats *stats_out);
 

@@ -373,8 +373,9 @@ static int of_outpost_alias(struct builder *builder)
 static void of_path(struct builder *builder)
 {
     struct stk_s3_endpoint *address = builder->address;
-    int bytes = snprintf(address->root, sizeof address->root, "%s/%s/",
-                         builder->base ? builder->base : "", builder->target->bucket);
+    const char *bucket = builder->target->bucket; /* "": the root, which lists all buckets */
+    int bytes = snprintf(address->root, sizeof address->root, "%s/%s%s",
+                         builder->base ? builder->base : "", bucket, bucket[0] ? "/" : "");
 
     builder->full |= (size_t)bytes >= sizeof address->root;
 }
@@ -414,6 +415,9 @@ static bool is_virtual(const struct builder *builder)
     uint32_t style = builder->settings->addressing;
     const char *bucket = builder->target->bucket, *host = builder->authority;
 
+    if (!bucket[0]) {
+        return false;
+    }
     if (builder->settings->accelerate == STK_FLAG_YES) {
         return true;
     }
@@ -433,7 +437,7 @@ static int of_bucket(struct builder *builder)
     }
     if (builder->authority) {
         print_custom(builder);
-    } else if (builder->settings->accelerate == STK_FLAG_YES) {
+    } else if (builder->settings->accelerate == STK_FLAG_YES && builder->target->bucket[0]) {
         if (!is_host(builder->target->bucket, false) ||
             strcmp(builder->cloud->name, "aws-cn") == 0) {
             return fail(builder,

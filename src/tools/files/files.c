@@ -10,6 +10,7 @@
 #include "storage/object/store.h"
 #include "storage/source/source.h"
 #include "storage/url/url_alias.h"
+#include "storage/url/url_split.h"
 #include "storage/vfs/vfs.h"
 #include "storage/walk/walk.h"
 
@@ -22,6 +23,7 @@
 #define JOINED_BYTES (64u << 20) /* of joined runs in flight, from the engine's budget */
 #define IN_FLIGHT_MAX 1024u
 #define TICK_MS 1000u
+#define PRESIGN_S 3600u
 
 struct stoker_walk {
     struct stoker_engine *engine; /* held */
@@ -101,6 +103,59 @@ int stoker_paths_expand_no_links(struct stoker_engine *engine, const char *path,
 void stoker_paths_free(char *names)
 {
     stk_free(names);
+}
+
+int stoker_buckets_list(struct stoker_engine *engine, const char *url, char **names_out,
+                        size_t *count_out, struct stoker_error *error)
+{
+    struct stk_store *store;
+    int status = stk_engine_check(engine, error);
+
+    if (status == 0 && (stk_url_scheme_of(url) != STK_URL_S3 || strlen(url) != strlen("s3://"))) {
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "buckets of this store cannot be listed",
+                          "pass s3://; other stores need a project or an account: use their own "
+                          "commands",
+                          "'%.200s'", url);
+    }
+    status = status < 0 ? status : stk_vfs_get_store(engine->io, &store, error);
+    return status < 0 ? status : stk_store_list_buckets(store, names_out, count_out, error);
+}
+
+int stoker_presign(struct stoker_engine *engine, const char *url,
+                   const struct stoker_presign_options *user_options, char **url_out,
+                   uint64_t *until_ns_out, struct stoker_error *error)
+{
+    struct stoker_presign_options options = {.method = STOKER_PRESIGN_GET};
+    struct stk_object_url *object = NULL;
+    struct stk_store *store;
+    struct stk_presign presign;
+    char *named = NULL;
+    int status = stk_engine_check(engine, error);
+
+    if (status == 0 && user_options) {
+        status = stk_options_read(&options, sizeof options,
+                                  offsetof(struct stoker_presign_options, expires_s), user_options,
+                                  "presign options", error);
+    }
+    if (status == 0 && options.method > STOKER_PRESIGN_PUT) {
+        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "a method is out of its range",
+                          "use a value of the enum", "presign options");
+    }
+    status = status < 0 ? status : copy_name(url, &named, error);
+    status = status < 0 ? status : stk_object_url_parse(named, &object, error);
+    status = status < 0 ? status : stk_vfs_get_store(engine->io, &store, error);
+    presign.method = options.method == STOKER_PRESIGN_PUT ? STK_HTTP_PUT : STK_HTTP_GET;
+    presign.expires_s = options.expires_s ? options.expires_s : PRESIGN_S;
+    status = status < 0 ? status : stk_store_presign(store, object, &presign, error);
+    if (status == 0) {
+        *url_out = presign.url;
+        if (until_ns_out) {
+            *until_ns_out = presign.until_ns;
+        }
+    }
+    stk_object_url_free(object);
+    stk_free(named);
+    return status;
 }
 
 int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_file_info *info,

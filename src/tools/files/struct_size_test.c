@@ -93,6 +93,27 @@ static int open_mix(void *mix, struct stoker_error *error)
     return open_order(&options, error);
 }
 
+static void fill_presign(void *options)
+{
+    struct stoker_presign_options *good = options;
+
+    good->expires_s = 60;
+}
+
+static int presign(void *options, struct stoker_error *error)
+{
+    char *url = NULL;
+    int status;
+
+    setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9", 1);
+    setenv("AWS_ACCESS_KEY_ID", "id", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    status = stoker_presign(engine, "s3://bucket/key", options, &url, NULL, error);
+
+    stoker_paths_free(url);
+    return status;
+}
+
 static void fill_mix(void *options)
 {
     struct stoker_mix_options *good = options;
@@ -482,6 +503,7 @@ static const struct row rows[] = {
     OPTIONS(stoker_checkpoint_save_options, tree, open_checkpoint_save, fill_nothing),
     OPTIONS(stoker_checkpoint_gc_options, keep_every, run_checkpoint_gc, fill_nothing),
     OPTIONS(stoker_copy_options, recursive, open_copy, fill_copy),
+    OPTIONS(stoker_presign_options, expires_s, presign, fill_presign),
     OPTIONS(stoker_ranges_options, in_flight_max, read_ranges, fill_nothing),
     OPTIONS(stoker_filesystem_options, files_max, open_filesystem, fill_nothing),
     OPTIONS(stoker_prewarm_options, workers, open_prewarm, fill_prewarm),
