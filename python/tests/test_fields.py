@@ -3,7 +3,11 @@
 import importlib.util
 import io
 import json
+import os
+import shutil
 import struct
+import subprocess
+import sys
 
 import make
 import numpy as np
@@ -447,3 +451,52 @@ def test_the_same_whatever_the_threads(tmp_path):
         return parts
 
     assert epoch(1) == epoch(2) == epoch(5)
+
+
+def test_numbers_of_every_size_and_locale(tmp_path):
+    """A decimal comma of the process does not change what a file says; tiny numbers are numbers;
+    integers beyond 63 bits in another field are no damage."""
+    make.tar(
+        tmp_path / "a.tar",
+        [
+            ("0.x", b"0.5"),
+            ("0.y", b"1e-310\n"),
+            ("0.cls", b" -7\r\n"),
+            ("0.json", b'{"w": 5, "v": 0.25, "phash": 12345678901234567890, "t": "\\ud800"}'),
+        ],
+    )
+    script = (
+        "import locale, sys, stoker\n"
+        "if sys.argv[2] != 'C': locale.setlocale(locale.LC_ALL, sys.argv[2])\n"
+        "fields = {'x': stoker.Float('x'), 'y': stoker.Float('y'), 'n': stoker.Int('cls'),\n"
+        "          'w': stoker.Int('json:w'), 'v': stoker.Float('json:v')}\n"
+        "loader = stoker.Loader(sys.argv[1], 1, fields=fields, output='array', tail='keep',\n"
+        "                       subset='json.v < 0.5 and json.w == 5')\n"
+        "print([batch[name].tolist()[0] for batch in loader for name in fields])\n"
+    )
+    environment, locales = dict(os.environ), ["C"]
+    made = subprocess.run(
+        ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")],
+        capture_output=True,
+        check=False,
+    ) if shutil.which("localedef") else None
+    if made and made.returncode == 0:
+        environment["LOCPATH"] = str(tmp_path)
+        locales.append("de_DE.UTF-8")
+    for name in locales:
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / "a.tar"), name],
+            env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )
+        assert done.stdout.strip() == "[0.5, 1e-310, -7, 5, 0.25]", done.stderr
+    fields = {"h": stoker.Int("json:phash")}
+    with pytest.raises(stoker.FormatError, match="64 bits"):
+        list(stoker.Loader(tmp_path / "a.tar", 1, fields=fields, tail="keep"))
+    fields = {"t": stoker.Text("json:t")}
+    with pytest.raises(stoker.FormatError):
+        list(stoker.Loader(tmp_path / "a.tar", 1, fields=fields, tail="keep"))
+    for text in (b"1e999", b"0,5", b"99999999999999999999"):
+        make.tar(tmp_path / "b.tar", [("0.x", text)])
+        kind = stoker.Int if b"99" in text[:2] else stoker.Float
+        with pytest.raises(stoker.CorruptError, match="not a number"):
+            list(stoker.Loader(tmp_path / "b.tar", 1, fields={"x": kind("x")}, tail="keep"))

@@ -108,7 +108,7 @@ BESIDE = {
     "metadata of a class, and of the root": (
         {
             **{"x/a.jpg": P, "x/b.png": P, "x/metadata.jsonl": B + b"\r\n\n" + A + b"\n"},
-            **{"y/a.jpg": P, "y/b.png": P, "metadata.jsonl": B + b"\n" + IN_Y},
+            **{"y/a.jpg": P, "y/b.png": P, "metadata.jsonl": b"\xef\xbb\xbf" + IN_Y},
         },
         {
             "x/a": {"jpg": P, "cls": b"0", "json": A},
@@ -456,3 +456,34 @@ def test_no_permission(run, source, tmp_path):
     with pytest.raises(PermissionError):
         run(source, tmp_path / "dst")
     tmp_path.chmod(0o755)
+
+
+LINE = b'{"file_name": "%s", "n": 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("", "./x/a.jpg"),
+        ("", "x\\\\a.jpg"),
+        ("", "x/gone.jpg"),
+        ("", "X/a.jpg"),
+        ("", "x/e\u0301.jpg"),  # NFD; the image's name is NFC
+        ("x/", "./a.jpg"),
+        ("x/", "gone.jpg"),
+        ("x/", "x/a.jpg"),
+    ],
+)
+def test_a_line_of_metadata_that_matches_no_image(tmp_path, place, name):
+    """Its fields would be missing in the pack without a word."""
+    for image in ("x/a.jpg", "x/b.jpg", "x/\u00e9.jpg", "y/a.jpg"):
+        make.write(tmp_path / "src" / image, P)
+    good = LINE % (b"b.jpg" if place else b"x/b.jpg")
+    make.write(tmp_path / "src" / place / "metadata.jsonl", good + LINE % name.encode())
+    with pytest.raises(stoker.FormatError, match="matches no image") as caught:
+        stoker.pack(tmp_path / "src", tmp_path / "dst")
+    text = str(caught.value)
+    assert "1 of 2 lines" in text and f"{place}metadata.jsonl" in text
+    assert name.replace("\\\\", "\\") in text
+    make.write(tmp_path / "src" / place / "metadata.jsonl", good)
+    assert stoker.pack(tmp_path / "src", tmp_path / "dst")["samples"] == 4

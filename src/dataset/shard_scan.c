@@ -4,6 +4,7 @@
 
 #include "base/crc.h"
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "base/xxh3.h"
 #include "format/compress/seek_points.h"
 #include "format/detect/container_detect.h"
@@ -108,16 +109,12 @@ static bool ends_with_cls(struct stk_view name)
 /* Parses an integer between white space, as the loader reads a label. */
 static bool parse_label(struct stk_view view, int64_t *label_out)
 {
-    char text[LABEL_BYTES_MAX + 1], *end;
+    char text[LABEL_BYTES_MAX + 1];
+    const char *end;
 
     memcpy(text, view.data, view.bytes);
     text[view.bytes] = 0;
-    errno = 0;
-    *label_out = strtoll(text, &end, 10);
-    if (end == text || errno) {
-        return false;
-    }
-    return end[strspn(end, " \t\r\n")] == 0;
+    return stk_parse_int64(text, &end, label_out) && stk_parse_is_end(end, text + view.bytes);
 }
 
 /* Reads the checksum and the label of the member that was just added. */

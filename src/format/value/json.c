@@ -1,5 +1,8 @@
-/* JSON (RFC 8259) by jansson: any value at the top, UTF-8 only, integers of 64 bits. */
+/* JSON (RFC 8259) by jansson: any value at the top, UTF-8 only. Integers of more than 63 bits are
+ * real numbers. */
 #include "format/value/value_private.h"
+
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -16,6 +19,8 @@ uint64_t stk_json_memory_bytes(struct stk_view bytes)
     /* Commas and brackets in text count too: it is an upper bound. Each byte of text may be held
      * twice, by the lexer and by its value, and a name once more. */
     uint64_t sum = FIXED_BYTES + 3 * (uint64_t)bytes.bytes;
+
+    sum += bytes.bytes + bytes.bytes / 8; /* a copy, see stk_json_rewrite */
 
     for (size_t i = 0; i < bytes.bytes; i++) {
         uint8_t byte = bytes.data[i];
@@ -159,6 +164,27 @@ static int fail_parse(const json_error_t *problem, uint64_t mark, struct stoker_
     return status;
 }
 
+/* Errors of values that are valid JSON. */
+static bool is_refused_value(const json_error_t *problem)
+{
+    return json_error_code(problem) == json_error_numeric_overflow ||
+           strstr(problem->text, "invalid Unicode");
+}
+
+/* Parses the document again without the values that jansson refuses. */
+static json_t *parse_rewritten(struct stk_view bytes, json_error_t *problem)
+{
+    struct stk_view copy;
+    json_t *document = NULL;
+
+    if (stk_json_rewrite(bytes, &copy, NULL) == 0) {
+        document = json_loadb((const char *)copy.data, copy.bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL,
+                              problem);
+    }
+    stk_free((void *)(uintptr_t)copy.data);
+    return document;
+}
+
 int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct stoker_error *error)
 {
     /* A byte order mark is passed over, as Python's json does. */
@@ -172,6 +198,11 @@ int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct sto
     memset(&problem, 0, sizeof problem);
     tree->document = json_loadb((const char *)bytes.data + mark, bytes.bytes - mark,
                                 JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
+    if (!tree->document && is_refused_value(&problem)) {
+        struct stk_view text = {bytes.data + mark, bytes.bytes - mark};
+
+        tree->document = parse_rewritten(text, &problem);
+    }
     if (!tree->document) {
         return fail_parse(&problem, mark, error);
     }

@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as JSON or MessagePack (by the first byte), under one of some paths (by
  * the second), as a number, text and array; then the complete document, and another path. Covers
- * json.c, msgpack.c, value_tree.c, number.c and value.c. */
+ * json.c, json_lenient.c, msgpack.c, value_tree.c, number.c and value.c. */
 #include "base/mem.h"
 #include "format/value/value.h"
 

@@ -243,6 +243,11 @@ static int get_number(const struct stk_value *value, struct stk_number *number,
     return 0;
 }
 
+static bool is_small(double real)
+{
+    return real > -0x1p63 && real < 0x1p63;
+}
+
 int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_error *error)
 {
     struct stk_number number;
@@ -250,7 +255,9 @@ int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_err
 
     if (status == 0 && !stk_number_write(out, STOKER_INT64, &number)) {
         status = not_a(value, "an integer of 64 bits",
-                       number.kind == STK_NUMBER_REAL ? "a fraction" : "a larger one", error);
+                       number.kind == STK_NUMBER_REAL && is_small(number.real) ? "a fraction"
+                                                                               : "a larger one",
+                       error);
     }
     return status;
 }

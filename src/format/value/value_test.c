@@ -46,7 +46,7 @@ static const struct number_row {
     {"{'a': 1}", "a", STOKER_ERROR_CORRUPT, 0},
     {"\"\xff\"", "", STOKER_ERROR_CORRUPT, 0},
     {"NaN", "", STOKER_ERROR_CORRUPT, 0},
-    {"123456789012345678901234567890", "", STOKER_ERROR_CORRUPT, 0},
+    {"123456789012345678901234567890", "", 0, 123456789012345678901234567890.0},
     {"", "", STOKER_ERROR_TRUNCATED, 0},
 };
 
@@ -118,6 +118,64 @@ static void test_text(void)
          0);
     T_EQ("text", stk_value_text(&value, &text, NULL), 0);
     T_TRUE("a NUL is text", text.bytes == 3 && text.data[2] == 0);
+    stk_value_close(&value);
+}
+
+/* Valid JSON with values that no field can hold: the other fields are read, and these are errors.
+ */
+static void test_values_beyond(void)
+{
+    static const struct {
+        const char *text;
+        int status; /* of the number at "w": 5, or an error of open */
+        int beyond; /* of the integer at "x" */
+    } rows[] = {
+        {"{\"w\": 5, \"x\": 12345678901234567890}", 0, STOKER_ERROR_FORMAT},
+        {"{\"x\": -9223372036854775809, \"w\": 5}", 0, STOKER_ERROR_FORMAT},
+        {"{\"x\": 1e999, \"w\": 5}", 0, STOKER_ERROR_FORMAT},
+        {"{\"x\": -1e999,\"w\":5}", 0, STOKER_ERROR_FORMAT},
+        {"{\"x\": \"\\ud800\", \"w\": 5}", 0, STOKER_ERROR_FORMAT},
+        {"{\"x\": \"a\\udc00b\", \"w\": 5}", 0, STOKER_ERROR_FORMAT},
+        {"{\"x\": \"\\ud800\\ud800\", \"w\": 5}", 0, STOKER_ERROR_FORMAT},
+        {"{\"\\ud800\": 1, \"x\": 7, \"w\": 5}", 0, 0},
+        {"{\"a\": \"\\ud83d\\ude00 \\\\ud800 \\\" 99999999999999999999\", "
+         "\"b\": 99999999999999999999, \"x\": 7, \"w\": 5}",
+         0, 0},
+        {"{\"x\": [12345678901234567890, 1e999, -12345678901234567890], \"w\": 5}", 0,
+         STOKER_ERROR_FORMAT},
+        {"{\"x\": 12345678901234567890, \"w\": }", STOKER_ERROR_CORRUPT, 0},
+        {"{\"x\": 12345678901234567890", STOKER_ERROR_TRUNCATED, 0},
+        {"{\"x\": 012345678901234567890, \"w\": 5}", STOKER_ERROR_CORRUPT, 0},
+        {"{\"x\": \"\\ud800, \"w\": 5}", STOKER_ERROR_CORRUPT, 0},
+    };
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_view bytes = view_of(rows[i].text, strlen(rows[i].text));
+        struct stoker_error error = {0};
+        struct stk_value value, other;
+        int64_t number = 0;
+        int status = stk_value_open(&value, STK_VALUE_JSON, bytes, "w", MEMORY_BYTES_MAX, &error);
+
+        T_EQ(rows[i].text, status, rows[i].status);
+        if (status < 0) {
+            T_ERROR(rows[i].text, &error);
+            continue;
+        }
+        T_EQ(rows[i].text, stk_value_int(&value, &number, NULL), 0);
+        T_EQ(rows[i].text, number, 5);
+        T_EQ(rows[i].text, stk_value_find(&value, "x", &other, NULL), 0);
+        T_EQ(rows[i].text, stk_value_int(&other, &number, &error), rows[i].beyond);
+        stk_value_close(&value);
+    }
+    struct stk_value value;
+    double real = 0;
+
+    T_EQ("real",
+         stk_value_open(&value, STK_VALUE_JSON, view_of("12345678901234567890", 20), NULL,
+                        MEMORY_BYTES_MAX, NULL),
+         0);
+    T_EQ("real", stk_value_float(&value, &real, NULL), 0);
+    T_TRUE("real", real == 12345678901234567890.0);
     stk_value_close(&value);
 }
 
@@ -667,6 +725,7 @@ int main(void)
     test_products();
     test_numbers();
     test_whole_numbers();
+    test_values_beyond();
     test_text();
     test_at();
     test_check();

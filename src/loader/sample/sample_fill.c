@@ -2,11 +2,11 @@
 #include "loader/sample/sample_fill.h"
 
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "base/text/utf8.h"
 #include "decode/jpeg_index/jpeg_index.h"
 #include "loader/pending/value_override.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,8 +163,9 @@ static int fill_number(struct stk_sample_task *task, uint32_t f)
 {
     struct stk_view view = task->members->parts[f].view;
     char text[NUMBER_BYTES_MAX + 1];
-    char *end = text;
+    const char *end = text;
     void *slot = slot_of(task, f);
+    bool is_number;
     int status;
 
     if (field_of(task, f)->path) {
@@ -174,16 +175,9 @@ static int fill_number(struct stk_sample_task *task, uint32_t f)
     if (status < 0) {
         return status;
     }
-    errno = 0;
-    if (field_of(task, f)->kind != STOKER_FIELD_FLOAT) {
-        *(int64_t *)slot = strtoll(text, &end, 10);
-    } else {
-        *(double *)slot = strtod(text, &end);
-    }
-    while (*end == ' ' || *end == '\n' || *end == '\r' || *end == '\t') {
-        end++;
-    }
-    if (end == text || *end != 0 || errno == ERANGE || end - text != (ptrdiff_t)view.bytes) {
+    is_number = field_of(task, f)->kind == STOKER_FIELD_FLOAT ? stk_parse_double(text, &end, slot)
+                                                              : stk_parse_int64(text, &end, slot);
+    if (!is_number || !stk_parse_is_end(end, text + view.bytes)) {
         return stk_fail(&task->error, STOKER_ERROR_CORRUPT, "a member is not a number",
                         "look at it with 'stoker cat', or read it as bytes", "'%.32s'", text);
     }

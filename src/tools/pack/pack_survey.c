@@ -24,7 +24,8 @@ struct run {
 /* The metadata.jsonl of one folder. */
 struct table {
     struct stk_metadata_jsonl lines;
-    uint8_t *text; /* owned; NULL: there is none */
+    uint8_t *text;          /* owned; NULL: there is none */
+    _Atomic uint8_t *found; /* [lines.count]: an image has the name of the line; owned */
 };
 
 struct measure {
@@ -42,6 +43,7 @@ static int measure_tars(struct stk_pack_plan *plan, struct stoker_error *error);
 static int find_runs(struct measure *measure, struct stoker_error *error);
 static void table_close(struct table *table);
 static int read_root(struct measure *measure, struct stoker_error *error);
+static int check_root(const struct measure *measure, struct stoker_error *error);
 static int measure_run(void *context, uint64_t round, struct stoker_error *error);
 static int join_runs(struct measure *measure, struct stoker_error *error);
 
@@ -95,6 +97,9 @@ static int measure_folder(struct stk_pack_plan *plan, const _Atomic bool *stop,
                                      &measure, error);
     }
     if (status == 0) {
+        status = check_root(&measure, error);
+    }
+    if (status == 0) {
         status = join_runs(&measure, error);
     }
     for (uint64_t i = 0; i < measure.run_count; i++) {
@@ -110,6 +115,7 @@ static void table_close(struct table *table)
 {
     stk_metadata_jsonl_deinit(&table->lines);
     stk_free(table->text);
+    stk_free((void *)(uintptr_t)table->found);
     *table = (struct table){0};
 }
 
@@ -129,12 +135,58 @@ static int table_read(struct table *table, struct stk_io *io, struct stk_view fo
     if (status > 0) {
         status =
             stk_metadata_jsonl_parse(&table->lines, (struct stk_view){table->text, bytes}, error);
+        if (status == 0) {
+            table->found = stk_alloc(stk_max(table->lines.count, 1), sizeof *table->found);
+            status = table->found ? 0 : stk_fail_memory(error, "metadata");
+        }
         if (status < 0) {
             stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
             table_close(table);
         }
     }
     return status;
+}
+
+/* The line with that name, which is marked; NULL: there is none. */
+static const struct stk_metadata_jsonl_line *table_find(const struct table *table, const char *name)
+{
+    const struct stk_metadata_jsonl_line *line = stk_metadata_jsonl_find(
+        &table->lines, (struct stk_view){(const uint8_t *)name, strlen(name)});
+
+    if (line) {
+        /* Relaxed: the flags are read when all threads have finished. */
+        atomic_store_explicit(&table->found[line - table->lines.lines], 1, memory_order_relaxed);
+    }
+    return line;
+}
+
+/* Checks that each line is about an image: a line of "./1.jpg", of "a\\1.jpg", or of a name in
+ * another Unicode form would be lost. folder: as for table_read. */
+static int table_check(const struct table *table, struct stk_view folder,
+                       struct stoker_error *error)
+{
+    char path[STK_PATH_BYTES_MAX + sizeof STK_METADATA_JSONL_NAME];
+    const char *first = NULL;
+    uint64_t count = 0;
+
+    for (uint64_t i = table->lines.count; i > 0; i--) {
+        if (!atomic_load_explicit(&table->found[i - 1], memory_order_relaxed)) {
+            first = table->lines.names + table->lines.lines[i - 1].name_at;
+            count++;
+        }
+    }
+    if (count == 0) {
+        return 0;
+    }
+    snprintf(path, sizeof path, "%.*s%s", (int)folder.bytes, (const char *)folder.data,
+             STK_METADATA_JSONL_NAME);
+    stk_fail(error, STOKER_ERROR_FORMAT, "a line of the metadata matches no image",
+             "write file_name as the image is named: relative to this folder, with '/', without "
+             "'./'; remove lines of images that are not there",
+             "%llu of %llu lines, for example '%.400s'", (unsigned long long)count,
+             (unsigned long long)table->lines.count, first);
+    stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
+    return STOKER_ERROR_FORMAT;
 }
 
 /* Sets path and key of a sample: the root is the part of the path before its key. */
@@ -152,6 +204,15 @@ static int read_root(struct measure *measure, struct stoker_error *error)
     measure->root_bytes = strlen(path) - sample.key.bytes;
     return table_read(&measure->root, measure->plan->dataset->engine->io,
                       (struct stk_view){(const uint8_t *)path, measure->root_bytes}, error);
+}
+
+static int check_root(const struct measure *measure, struct stoker_error *error)
+{
+    char path[STK_PATH_BYTES_MAX];
+    int status = stk_index_path(measure->plan->dataset->index, 0, path, error);
+    struct stk_view folder = {(const uint8_t *)path, measure->root_bytes};
+
+    return status < 0 ? status : table_check(&measure->root, folder, error);
 }
 
 static size_t folder_bytes(const char *path)
@@ -251,18 +312,12 @@ static int add_line(struct measure *measure, struct run *run, uint64_t sample,
 {
     static const char extension[] = "json";
     const char *key = path + measure->root_bytes, *base = strrchr(path, '/');
-    const struct table *table = own;
-    const struct stk_metadata_jsonl_line *line;
+    const struct stk_metadata_jsonl_line *line = table_find(own, base ? base + 1 : path);
+    const struct stk_metadata_jsonl_line *of_root = table_find(&measure->root, key);
+    const struct table *table = line ? own : &measure->root;
     char *text;
 
-    base = base ? base + 1 : path;
-    line = stk_metadata_jsonl_find(&own->lines,
-                                   (struct stk_view){(const uint8_t *)base, strlen(base)});
-    if (!line) {
-        table = &measure->root;
-        line = stk_metadata_jsonl_find(&table->lines,
-                                       (struct stk_view){(const uint8_t *)key, strlen(key)});
-    }
+    line = line ? line : of_root;
     if (!line) {
         return 0;
     }
@@ -353,14 +408,16 @@ static int measure_run(void *context, uint64_t round, struct stoker_error *error
     struct stk_listing listing = {0};
     struct table own = {0};
     char path[STK_PATH_BYTES_MAX];
+    struct stk_view folder = {(const uint8_t *)path, 0};
+    char name[STK_PATH_BYTES_MAX];
     int status = stk_index_path(measure->plan->dataset->index, (uint32_t)run->first, path, error);
 
     if (status == 0) {
         size_t bytes = folder_bytes(path), with_slash = bytes + (path[bytes] == '/');
 
         if (with_slash != measure->root_bytes) {
-            struct stk_view folder = {(const uint8_t *)path, with_slash};
-
+            memcpy(name, path, with_slash);
+            folder = (struct stk_view){(const uint8_t *)name, with_slash};
             status = table_read(&own, io, folder, error);
         }
         path[bytes] = 0;
@@ -378,6 +435,7 @@ static int measure_run(void *context, uint64_t round, struct stoker_error *error
                      ? stk_pack_plan_fail_stopped(error)
                      : measure_file(measure, run, i, &listing, &own, error);
     }
+    status = status < 0 ? status : table_check(&own, folder, error);
     stk_listing_free(&listing);
     table_close(&own);
     return status < 0 ? status : 0;

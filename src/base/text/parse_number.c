@@ -1,0 +1,62 @@
+/* Numbers in text. strtoll and strtod report overflow by errno, and strtod reads the decimal point
+ * of the locale: a program that sets LC_NUMERIC to de_DE would read 0,5 only. */
+#include "base/text/parse_number.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The locale "C" is static in the C library: it is not allocated, and all calls return the same. */
+static locale_t c_locale(void)
+{
+    static _Atomic(locale_t) made;
+    locale_t found = atomic_load_explicit(&made, memory_order_relaxed);
+
+    if (!found) {
+        found = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+        atomic_store_explicit(&made, found, memory_order_relaxed);
+    }
+    return found;
+}
+
+static const char *skip_space(const char *text)
+{
+    return text + strspn(text, " \t\n\v\f\r");
+}
+
+bool stk_parse_int64(const char *text, const char **end_out, int64_t *number_out)
+{
+    const char *at = skip_space(text);
+    bool negative = *at == '-', any = false, fits = true;
+    uint64_t most = (uint64_t)INT64_MAX + negative, number = 0;
+
+    at += *at == '-' || *at == '+';
+    for (; *at >= '0' && *at <= '9'; at++) {
+        uint64_t digit = (uint64_t)(*at - '0');
+
+        any = true;
+        fits = fits && number <= (most - digit) / 10;
+        number = fits ? 10 * number + digit : number;
+    }
+    *end_out = any ? at : text;
+    *number_out = negative ? (int64_t)(0 - number) : (int64_t)number;
+    return any && fits;
+}
+
+bool stk_parse_double(const char *text, const char **end_out, double *number_out)
+{
+    char *end;
+
+    *number_out = strtod_l(text, &end, c_locale());
+    *end_out = end;
+    /* Infinity in words is what the writer meant; from digits it is an overflow. */
+    return end != text &&
+           !(isinf(*number_out) && strcspn(text, "0123456789") < (size_t)(end - text));
+}
+
+bool stk_parse_is_end(const char *at, const char *end)
+{
+    return at + strspn(at, " \t\r\n") == end;
+}

@@ -1,0 +1,24 @@
+/* base/text/parse_number.h: numbers in text, whatever the locale of the process is, and without
+ * errno.
+ *
+ *   text --parse--> number, and the first byte that is no part of it
+ *
+ * Pure. Owner: none. Threads: any. Memory: none. Bound: none. */
+#ifndef BASE_TEXT_PARSE_NUMBER_H
+#define BASE_TEXT_PARSE_NUMBER_H
+
+#include "base/base.h"
+
+/* Parse the number at the start of a NUL-ended text, after white space, and set *end_out to the
+ * byte behind it. Return false if there is no number, or it does not fit: an integer of more than
+ * 63 bits, a real number beyond the largest double. Real numbers are those of C's strtod (also
+ * "inf", "nan" and hexadecimal ones), with a point; tiny ones are rounded to nearest, also to
+ * subnormal numbers and 0. */
+bool stk_parse_int64(const char *text, const char **end_out, int64_t *number_out);
+bool stk_parse_double(const char *text, const char **end_out, double *number_out);
+
+/* True if only white space (space, tab, line feed, carriage return) is left up to `end`, where the
+ * text ends. */
+bool stk_parse_is_end(const char *at, const char *end);
+
+#endif

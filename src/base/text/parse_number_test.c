@@ -1,0 +1,90 @@
+/* Goal: numbers in text are read alike in every locale, tiny ones too, and overflow is reported.
+ * Method: tables; all again with a locale whose decimal point is a comma, if one is installed. */
+#include "base/text/parse_number.h"
+#include "test/t.h"
+
+#include <locale.h>
+#include <math.h>
+#include <string.h>
+
+static const struct int_row {
+    const char *text;
+    bool good;
+    int64_t number;
+    size_t used;
+} int_rows[] = {
+    {"5", true, 5, 1},
+    {" \t\n-7 x", true, -7, 5},
+    {"+12", true, 12, 3},
+    {"007", true, 7, 3},
+    {"9223372036854775807", true, INT64_MAX, 19},
+    {"-9223372036854775808", true, INT64_MIN, 20},
+    {"9223372036854775808", false, 0, 19},
+    {"-9223372036854775809", false, 0, 20},
+    {"99999999999999999999999", false, 0, 23},
+    {"10.0", true, 10, 2},
+    {"", false, 0, 0},
+    {"-", false, 0, 0},
+    {"x", false, 0, 0},
+};
+
+static const struct real_row {
+    const char *text;
+    bool good;
+    double number;
+    size_t used;
+} real_rows[] = {
+    {"0.5", true, 0.5, 3},
+    {" -2.25e3\n", true, -2250, 8},
+    {"1e-310", true, 1e-310, 6},
+    {"4.9e-324", true, 4.9e-324, 8},
+    {"1e-400", true, 0, 6},
+    {"1.7976931348623157e308", true, 1.7976931348623157e308, 22},
+    {"1e309", false, 0, 5},
+    {"-1e999", false, 0, 6},
+    {"inf", true, (double)INFINITY, 3},
+    {"0x1p-2", true, 0.25, 6},
+    {"0,5", true, 0, 1},
+    {"1_000", true, 1, 1},
+    {"", false, 0, 0},
+    {".", false, 0, 0},
+};
+
+static void test_numbers(void)
+{
+    T_EACH(int_row, row, int_rows)
+    {
+        const char *end;
+        int64_t number;
+
+        T_EQ(row->text, stk_parse_int64(row->text, &end, &number), row->good);
+        T_EQ(row->text, end - row->text, (long long)row->used);
+        T_TRUE(row->text, !row->good || number == row->number);
+    }
+    T_EACH(real_row, row, real_rows)
+    {
+        const char *end;
+        double number;
+
+        T_EQ(row->text, stk_parse_double(row->text, &end, &number), row->good);
+        T_EQ(row->text, end - row->text, (long long)row->used);
+        T_TRUE(row->text, !row->good || memcmp(&number, &row->number, sizeof number) == 0);
+    }
+}
+
+int main(void)
+{
+    static const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8"};
+    static const char space[] = " \n\t", rest[] = " x";
+
+    test_numbers();
+    for (size_t i = 0; i < STK_COUNT(locales); i++) {
+        if (setlocale(LC_ALL, locales[i])) {
+            test_numbers();
+        }
+    }
+    T_TRUE("space", stk_parse_is_end(space, space + 3));
+    T_TRUE("a NUL in it", !stk_parse_is_end(space, space + 4));
+    T_TRUE("more", !stk_parse_is_end(rest, rest + 2));
+    return t_finish();
+}
