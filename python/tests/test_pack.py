@@ -487,3 +487,24 @@ def test_a_line_of_metadata_that_matches_no_image(tmp_path, place, name):
     assert name.replace("\\\\", "\\") in text
     make.write(tmp_path / "src" / place / "metadata.jsonl", good)
     assert stoker.pack(tmp_path / "src", tmp_path / "dst")["samples"] == 4
+
+
+def test_metadata_csv(tmp_path):
+    """As metadata.jsonl: of a class, and of the root; damage names its line."""
+    for image in ("x/a.jpg", "x/b.jpg", "y/a.jpg"):
+        make.write(tmp_path / "src" / image, P)
+    make.write(tmp_path / "src/metadata.csv", b"file_name,n\r\ny/a.jpg,7\r\n")
+    make.write(tmp_path / "src/x/metadata.csv", b'file_name,t\na.jpg,"one, ""two"""\nb.jpg,\n')
+    stoker.pack(tmp_path / "src", tmp_path / "dst")
+    with stoker.Dataset(tmp_path / "dst") as dataset:
+        found = {dataset[i]["__key__"]: dataset[i]["json"] for i in range(len(dataset))}
+    assert {key: json.loads(text) for key, text in found.items()} == {
+        "x/a": {"file_name": "a.jpg", "t": 'one, "two"'},
+        "x/b": {"file_name": "b.jpg", "t": None},
+        "y/a": {"file_name": "y/a.jpg", "n": 7},
+    }
+    for data, part in ((b"file_name\n./a.jpg\n", "matches no image"), (b"a,b\n1,2\n", "file_name")):
+        make.write(tmp_path / "src/x/metadata.csv", data)
+        with pytest.raises(stoker.FormatError, match=part) as caught:
+            stoker.pack(tmp_path / "src", tmp_path / "other")
+        assert "x/metadata.csv" in str(caught.value)

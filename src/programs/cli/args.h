@@ -58,6 +58,7 @@ struct args {
     uint64_t bad_samples_max;
     double bad_share_max;
     uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
+    uint64_t stored;                                       /* enum stoker_dtype */
     const char *fields, *quarantine, *out;
     uint64_t index;                            /* enum stoker_index_use */
     uint64_t foreign_index;                    /* enum stoker_foreign_index_use */

@@ -5,6 +5,7 @@
 #include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
+#include "programs/cli/token_report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -102,6 +103,9 @@ static int run(struct args *args)
     if (args->fields && !args->raw) {
         return term_usage("bench", "--fields needs --raw", args->fields,
                           "--raw reads the bytes of members");
+    }
+    if (token_report_matches(args)) {
+        return token_report_bench(args);
     }
     bench.args = args;
     status = args->cold ? cache_drop(args) : EXIT_FINE;

@@ -5,6 +5,7 @@
 #include "programs/cli/info_filesystem.h"
 #include "programs/cli/info_location.h"
 #include "programs/cli/terminal.h"
+#include "programs/cli/token_report.h"
 
 #include <string.h>
 
@@ -45,7 +46,8 @@ const struct command command_info = {
             "this machine, from its cloud's metadata service. If the regions differ, this is a\n"
             "finding, too. If no metadata service responds, this takes a second;\n"
             "AWS_EC2_METADATA_DISABLED=true skips it. The memory of a loader is computed for\n"
-            "the given batch and image size; nothing is decoded.\n",
+            "the given batch and image size; nothing is decoded.\n"
+            "Token files (.npy, .bin, .idx) and text (.jsonl, .txt): tokens, documents, lines.\n",
     .run = run,
 };
 
@@ -56,6 +58,9 @@ static int run(struct args *args)
 
     if (args->path_count == 0) {
         return command_no_path(&command_info);
+    }
+    if (!args->filesystem && token_report_matches(args)) {
+        return token_report_info(args);
     }
     info_filesystem_open(&filesystems, args);
     if (args->filesystem || filesystems.is_silent) {

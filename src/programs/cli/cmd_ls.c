@@ -5,6 +5,7 @@
 #include "programs/cli/command.h"
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
+#include "programs/cli/token_report.h"
 
 #include <string.h>
 #include <strings.h>
@@ -61,6 +62,9 @@ static int run(struct args *args)
     }
     if (args->path_count == 1 && strcasecmp(args->paths[0], "s3://") == 0) {
         return list_buckets(args);
+    }
+    if (!args->files && token_report_matches(args)) {
+        return token_report_ls(args);
     }
     if (args->files) {
         status = command_open_files(args, &engine);

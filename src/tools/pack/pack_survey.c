@@ -4,6 +4,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "format/manifest/metadata_csv.h"
 #include "format/manifest/metadata_jsonl.h"
 #include "tools/pack/staging.h"
 
@@ -24,7 +25,8 @@ struct run {
 /* The metadata.jsonl of one folder. */
 struct table {
     struct stk_metadata_jsonl lines;
-    uint8_t *text;          /* owned; NULL: there is none */
+    const char *name;       /* of the file */
+    uint8_t *text;          /* its lines of JSON; owned; NULL: there is none */
     _Atomic uint8_t *found; /* [lines.count]: an image has the name of the line; owned */
 };
 
@@ -119,6 +121,27 @@ static void table_close(struct table *table)
     *table = (struct table){0};
 }
 
+/* Reads a metadata.csv as lines of JSON. Returns 1; 0 if there is none; or an error. */
+static int read_csv(struct table *table, struct stk_io *io, const char *path, size_t *bytes_out,
+                    struct stoker_error *error)
+{
+    uint8_t *csv = NULL;
+    size_t bytes = 0;
+    int found = stk_staging_find_file(io, path, STK_METADATA_JSONL_BYTES_MAX, &csv, &bytes, error);
+    int status = found;
+
+    if (found > 0) {
+        status =
+            stk_metadata_csv_convert((struct stk_view){csv, bytes}, &table->text, bytes_out, error);
+        status = status < 0 ? status : found;
+        if (status < 0) {
+            stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
+        }
+    }
+    stk_free(csv);
+    return status;
+}
+
 /* folder: with its '/' at the end, or empty for the current one. A missing file is fine. */
 static int table_read(struct table *table, struct stk_io *io, struct stk_view folder,
                       struct stoker_error *error)
@@ -127,11 +150,17 @@ static int table_read(struct table *table, struct stk_io *io, struct stk_view fo
     size_t bytes = 0;
     int status;
 
-    *table = (struct table){0};
+    *table = (struct table){.name = STK_METADATA_JSONL_NAME};
     snprintf(path, sizeof path, "%.*s%s", (int)folder.bytes, (const char *)folder.data,
              STK_METADATA_JSONL_NAME);
     status =
         stk_staging_find_file(io, path, STK_METADATA_JSONL_BYTES_MAX, &table->text, &bytes, error);
+    if (status == 0) {
+        table->name = STK_METADATA_CSV_NAME;
+        snprintf(path, sizeof path, "%.*s%s", (int)folder.bytes, (const char *)folder.data,
+                 STK_METADATA_CSV_NAME);
+        status = read_csv(table, io, path, &bytes, error);
+    }
     if (status > 0) {
         status =
             stk_metadata_jsonl_parse(&table->lines, (struct stk_view){table->text, bytes}, error);
@@ -179,7 +208,7 @@ static int table_check(const struct table *table, struct stk_view folder,
         return 0;
     }
     snprintf(path, sizeof path, "%.*s%s", (int)folder.bytes, (const char *)folder.data,
-             STK_METADATA_JSONL_NAME);
+             table->name);
     stk_fail(error, STOKER_ERROR_FORMAT, "a line of the metadata matches no image",
              "write file_name as the image is named: relative to this folder, with '/', without "
              "'./'; remove lines of images that are not there",
