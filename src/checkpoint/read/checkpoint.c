@@ -432,12 +432,13 @@ int stoker_checkpoint_file(const struct stoker_checkpoint *checkpoint, uint64_t 
                            struct stoker_checkpoint_file *file_out, struct stoker_error *error)
 {
     struct stoker_checkpoint_file full = {0};
-    const struct stk_checkpoint_file *file = &checkpoint->files[index];
+    const struct stk_checkpoint_file *file;
     const char *slash;
 
     if (index >= checkpoint->file_count) {
         return fail_index(error, index);
     }
+    file = &checkpoint->files[index];
     slash = strrchr(file->path, '/');
     full.name = slash ? slash + 1 : file->path;
     full.tree = file->layout.tree;
