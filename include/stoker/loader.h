@@ -208,7 +208,7 @@ struct stoker_stats {
     uint64_t memory_bytes_peak;      /* of the engine */
     uint64_t lock_wait_ns;           /* thread time */
     uint32_t threads, batches_ahead; /* current values */
-    uint64_t idle_ns;                /* thread time without work: the caller is the bottleneck */
+    uint64_t idle_ns;                /* thread time without work: ahead_ns and storage_wait_ns */
     uint64_t retries;                /* of reads */
     uint64_t bad_samples; /* damaged samples of the delivered batches; with continues_from:
                              of the run */
@@ -221,6 +221,10 @@ struct stoker_stats {
     /* PNGs: [0] by stoker's own reader, [1] by libpng: interlaced, damaged or unusual ones. */
     uint64_t pngs[STOKER_PNG_READERS];
     uint64_t io_bytes; /* of io_requests, including gaps between samples of a request */
+    uint64_t ahead_ns; /* thread time without work, as enough batches are ahead of the consumer: the
+                          caller is the bottleneck */
+    uint64_t storage_wait_ns; /* thread time without work, as bytes are awaited: the disk, the
+                                 network or the store is the bottleneck */
 };
 /* Returns why stoker's own decoder leaves a JPEG to libjpeg-turbo: "progressive", "damaged data",
  * ... Valid forever; NULL for 0 and past the last reason. Any thread. */

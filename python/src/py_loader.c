@@ -511,11 +511,12 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
         return stk_py_raise(status, NULL);
     }
 #define N(field) #field, (unsigned long long)stats.field
-    dict = Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsK}", N(batches), N(samples),
+    dict = Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsK}", N(batches), N(samples),
                          N(bytes), N(substituted), N(run_ns), N(wait_ns), N(first_batch_ns),
                          N(read_ns), N(decode_ns), N(warm_reads), N(cold_reads), N(io_requests),
                          N(io_bytes), N(memory_bytes_peak), N(lock_wait_ns), N(threads),
-                         N(batches_ahead), N(idle_ns), N(retries), N(bad_samples));
+                         N(batches_ahead), N(idle_ns), N(ahead_ns), N(storage_wait_ns), N(retries),
+                         N(bad_samples));
 #undef N
     for (uint32_t i = 0; i == 0 || stoker_jpeg_reason(i); i++) {
         add_count(&dict, "jpegs", i == 0 ? "stoker" : stoker_jpeg_reason(i), stats.jpegs[i]);

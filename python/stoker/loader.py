@@ -550,8 +550,10 @@ class Loader(LoaderBase):
         * ``wait_share``: share (0 to 1) of the time since the first request for a batch in which
           the training loop waited for data.
         * ``run_seconds``, ``wait_seconds``, ``first_batch_seconds`` (since opening); and
-          sums over all threads: ``read_seconds``, ``decode_seconds``, ``idle_seconds``,
-          ``lock_wait_seconds``. ``samples_per_second``.
+          sums over all threads: ``read_seconds``, ``decode_seconds``, ``lock_wait_seconds``,
+          ``ahead_seconds`` (no work: enough batches are ahead of the training loop),
+          ``storage_wait_seconds`` (no work: bytes are awaited from a disk, a network or a store),
+          ``idle_seconds`` (both). ``samples_per_second``.
         * ``warm_reads``, ``cold_reads``: samples read from and not from the page cache;
           ``io_requests`` of the engine, and their ``io_bytes``, including gaps between samples.
         * ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``: present values of

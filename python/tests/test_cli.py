@@ -432,6 +432,7 @@ def test_bench_pictures(pictures, more):
     shares = facts["shares"]
     whole = sum(shares[name] for name in ("decode", "read", "idle", "lock", "other"))
     assert whole == pytest.approx(1, abs=0.01)
+    assert shares["ahead"] + shares["storage"] == pytest.approx(shares["idle"])
 
 
 def test_bench_table(pictures):

@@ -12,6 +12,7 @@ import re
 import subprocess
 import time
 
+import make
 import pytest
 import stoker
 from servers import Handler, serving
@@ -157,6 +158,40 @@ def test_every_help():
     for words in [*([name] for name in commands if name != "help"), ["creds", "explain"]]:
         done = subprocess.run([COMMAND, *words, "--help"], capture_output=True, text=True)
         assert done.returncode == 0 and done.stdout.startswith("usage: stoker"), words
+
+
+class Slow(Handler):
+    """Ranges of a tar, each after half a second."""
+
+    def do_GET(self):
+        first, last = map(int, self.headers["Range"][6:].split("-"))
+        time.sleep(0.5)
+        data = self.server.data
+        body = data[first:last + 1]
+        self.say(206, body, ETag='"e"',
+                 Content_Range=f"bytes {first}-{first + len(body) - 1}/{len(data)}")
+
+
+def test_two_reasons_to_be_idle(tmp_path):
+    """Threads without work: batches are ahead of a slow consumer, or bytes are awaited."""
+    make.tar(tmp_path / "a.tar", [(f"{i:04}.bin", os.urandom(1_000_000)) for i in range(60)])
+
+    def times(source, pause):
+        options = {"fields": {"x": stoker.Bytes("bin")}, "shuffle": "none", "output": "numpy"}
+        with stoker.Engine(threads=2, memory=64 << 20, process_sharing=False) as engine, \
+                stoker.Loader(source, 2, engine=engine, **options) as loader:
+            for _ in loader:
+                time.sleep(pause)
+            stats = loader.stats()
+        assert stats["idle_seconds"] == pytest.approx(
+            stats["ahead_seconds"] + stats["storage_wait_seconds"])
+        return stats["ahead_seconds"], stats["storage_wait_seconds"]
+
+    ahead, storage = times(tmp_path / "a.tar", 0.05)
+    assert ahead > 5 * storage and ahead > 0.5
+    with serving(Slow, data=(tmp_path / "a.tar").read_bytes()) as server:
+        ahead, storage = times(f"{server.url}/a.tar", 0)
+    assert storage > 0.3
 
 
 def test_waits_are_named(odd):

@@ -45,8 +45,10 @@ struct stk_worker {
     uint64_t arena_bytes;               /* of the sandbox; reserved in the budget */
     uint8_t *scratch;                   /* bytes of the current sample */
     uint64_t scratch_bytes;
-    bool started;                                /* const while the thread runs */
-    _Atomic uint64_t idle_ns, lock_wait_ns;      /* written by the worker, read by stats */
+    bool started; /* const while the thread runs */
+    /* Written by the worker, read by stats. storage_wait_ns: part of idle_ns in which a client
+     * waited for bytes. */
+    _Atomic uint64_t idle_ns, storage_wait_ns, lock_wait_ns;
     _Atomic uint64_t jpegs[STOKER_JPEG_REASONS]; /* likewise: see struct stoker_stats */
     _Atomic uint64_t from_entry_points, planar;  /* of jpegs[0] */
     _Atomic uint64_t pngs[STOKER_PNG_READERS];
@@ -83,6 +85,8 @@ struct stk_engine_client {
     /* Drops data that was read ahead, to be read again later. May release the lock for a moment.
      * Returns false, without having released the lock, if nothing was read ahead. */
     bool (*drop_read_ahead_locked)(struct stk_engine_client *client);
+    /* Returns true if there is no work because reads are in flight; NULL: there are never any. */
+    bool (*waits_for_bytes_locked)(const struct stk_engine_client *client);
     uint32_t waiting; /* callers that wait for the client, which is then served first; with lock */
 };
 

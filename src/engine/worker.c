@@ -322,6 +322,18 @@ uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct st
     return worker->scratch;
 }
 
+/* Whether a client has no work for the reason that its bytes are in flight. */
+static bool waits_for_bytes_locked(const struct stoker_engine *engine)
+{
+    for (const struct stk_engine_client *client = engine->locked.clients; client;
+         client = client->next) {
+        if (client->waits_for_bytes_locked && client->waits_for_bytes_locked(client)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void *worker_main(void *argument)
 {
     struct stk_worker *worker = argument;
@@ -330,17 +342,21 @@ static void *worker_main(void *argument)
     pthread_setname_np(pthread_self(), "stoker-worker");
     stk_engine_lock(engine, worker);
     while (!engine->locked.stopping) {
-        uint64_t before;
+        uint64_t before, slept_ns;
+        bool waits;
 
         if (release_scratch_locked(worker) || jobs_step_locked(engine) ||
             clients_step_locked(engine, worker)) {
             continue;
         }
         before = stk_engine_now(engine);
+        waits = waits_for_bytes_locked(engine);
         engine->locked.sleeping++;
         pthread_cond_wait(&engine->work, &engine->lock);
         engine->locked.sleeping--;
-        atomic_fetch_add_explicit(&worker->idle_ns, stk_engine_now(engine) - before,
+        slept_ns = stk_engine_now(engine) - before;
+        atomic_fetch_add_explicit(&worker->idle_ns, slept_ns, memory_order_relaxed);
+        atomic_fetch_add_explicit(&worker->storage_wait_ns, waits ? slept_ns : 0,
                                   memory_order_relaxed);
     }
     stk_engine_unlock(engine);

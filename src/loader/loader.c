@@ -34,6 +34,7 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error);
 static uint64_t trim_locked(struct stk_engine_client *client);
 static void memory_returned_locked(struct stk_engine_client *client);
 static bool wants_memory_locked(const struct stk_engine_client *client);
+static bool waits_for_bytes_locked(const struct stk_engine_client *client);
 static bool drop_read_ahead_locked(struct stk_engine_client *client);
 
 static int resolve(struct stoker_loader_options *options, const struct stoker_loader_options *given,
@@ -106,6 +107,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     loader->client.trim_locked = trim_locked;
     loader->client.memory_returned_locked = memory_returned_locked;
     loader->client.wants_memory_locked = wants_memory_locked;
+    loader->client.waits_for_bytes_locked = waits_for_bytes_locked;
     loader->client.drop_read_ahead_locked = drop_read_ahead_locked;
     loader->dataset = dataset;
     loader->opened_ns = stk_engine_now(engine);
@@ -127,6 +129,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     }
     for (uint32_t i = 0; i < engine->worker_count; i++) {
         loader->idle_before_ns += atomic_load(&engine->workers[i].idle_ns);
+        loader->storage_wait_before_ns += atomic_load(&engine->workers[i].storage_wait_ns);
         loader->lock_wait_before_ns += atomic_load(&engine->workers[i].lock_wait_ns);
     }
     stk_engine_jpeg_stats(engine, NULL, &loader->before);
@@ -241,6 +244,11 @@ static void memory_returned_locked(struct stk_engine_client *client)
 static bool wants_memory_locked(const struct stk_engine_client *client)
 {
     return ((const struct stoker_loader *)client)->locked.waiting_for_memory; /* its first member */
+}
+
+static bool waits_for_bytes_locked(const struct stk_engine_client *client)
+{
+    return ((const struct stoker_loader *)client)->locked.fetching > 0; /* its first member */
 }
 
 static int open_pool(struct stoker_loader *loader, struct stoker_error *error)

@@ -198,9 +198,12 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     full.threads = engine->worker_count;
     for (uint32_t i = 0; i < engine->worker_count; i++) {
         full.idle_ns += atomic_load(&engine->workers[i].idle_ns);
+        full.storage_wait_ns += atomic_load(&engine->workers[i].storage_wait_ns);
         full.lock_wait_ns += atomic_load(&engine->workers[i].lock_wait_ns);
     }
     full.idle_ns -= loader->idle_before_ns;
+    full.storage_wait_ns -= loader->storage_wait_before_ns;
+    full.ahead_ns = full.idle_ns - stk_min(full.storage_wait_ns, full.idle_ns);
     full.lock_wait_ns -= loader->lock_wait_before_ns;
     stk_engine_jpeg_stats(engine, &loader->before, &full);
     return stk_options_write_output(stats_out, &full, sizeof full, "loader statistics", NULL);

@@ -52,7 +52,7 @@ struct stoker_loader {
     _Atomic bool closing;  /* closed: reads from stores that are still pending may be cancelled */
     bool has_maps;         /* reads mapped files; see loader_maps.h */
     struct stk_map_watch maps;
-    uint64_t seed, opened_ns, idle_before_ns, lock_wait_before_ns;
+    uint64_t seed, opened_ns, idle_before_ns, storage_wait_before_ns, lock_wait_before_ns;
     struct stoker_stats before;       /* the engine's jpegs* when the loader was opened */
     uint64_t batch_bytes;             /* estimate */
     pthread_mutex_t fingerprint_lock; /* held while a fingerprint is computed */

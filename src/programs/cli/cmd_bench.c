@@ -52,7 +52,7 @@ struct share {
     const char *name, *meaning;
     double value;
 };
-#define SHARES 5
+#define SHARES 6
 
 static int run(struct args *args);
 static int measure_run(struct bench *bench);
@@ -426,11 +426,13 @@ static void shares_fill(const struct measure *measure, struct share shares[SHARE
     }
     shares[0] = (struct share){"decode", "bytes to pixels", ratio((double)stats->decode_ns, whole)};
     shares[1] = (struct share){"read", "files to bytes", ratio((double)stats->read_ns, whole)};
-    shares[2] = (struct share){"idle", "no work: enough batches ahead, or waiting for bytes",
-                               ratio((double)stats->idle_ns, whole)};
-    shares[3] =
+    shares[2] = (struct share){"ahead", "ahead of the consumer: enough batches are ready",
+                               ratio((double)stats->ahead_ns, whole)};
+    shares[3] = (struct share){"storage", "waiting for storage: disk, network or store",
+                               ratio((double)stats->storage_wait_ns, whole)};
+    shares[4] =
         (struct share){"lock", "waiting for each other", ratio((double)stats->lock_wait_ns, whole)};
-    shares[4] = (struct share){"other", "the rest", ratio(whole - known, whole)};
+    shares[5] = (struct share){"other", "the rest", ratio(whole - known, whole)};
 }
 
 static int bad_at(void *loader, uint64_t index, struct stoker_quarantine_entry *entry)
@@ -577,6 +579,7 @@ static void report_json(const struct bench *bench)
     for (size_t i = 0; i < SHARES; i++) {
         json_double(shares[i].name, shares[i].value);
     }
+    json_double("idle", shares[2].value + shares[3].value);
     json_double("wait", ratio((double)stats->wait_ns, (double)stats->run_ns));
     json_close('}');
     bad_samples_json(&bad);
