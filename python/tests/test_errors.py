@@ -39,7 +39,7 @@ def test_kind(name):
     kind, builtin = KINDS[name]
     assert type(error) is kind
     assert isinstance(error, stoker.Error) and isinstance(error, builtin)
-    assert str(error) == "what, where; advice"
+    assert str(error) == "what: where\n  advice"
     assert (error.status, error.name) == (status, f"STOKER_ERROR_{name}")
     assert (error.shard, error.key, error.offset) == ("s", "k", 5)
 
@@ -60,7 +60,7 @@ def test_errno(number, builtin):
     )
     assert isinstance(error, stoker.IOError) and isinstance(error, builtin)
     assert error.errno == number and error.filename == "x"
-    assert str(error) == "cannot open, 'x'; look"
+    assert str(error) == "cannot open: 'x'\n  look"
     assert error.key is None and error.offset is None
 
 
