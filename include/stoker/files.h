@@ -108,6 +108,12 @@ STOKER_API void stoker_file_close(struct stoker_file *file);
 STOKER_API void stoker_files_prefetch_metadata(struct stoker_engine *engine,
                                                const char *const *paths, size_t count);
 
+/* Drops all metadata that listings and earlier requests left: the next use of each object requests
+ * it again. Without this call, opening an object may use metadata of the last minute; then a read
+ * of an object that was replaced fails with STOKER_ERROR_CHANGED, and the next open sees the new
+ * one. stoker_stat always asks the store. */
+STOKER_API void stoker_files_forget_metadata(struct stoker_engine *engine);
+
 struct stoker_range {
     struct stoker_file *file; /* borrowed; all files of a call belong to one engine */
     uint64_t offset;

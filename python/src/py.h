@@ -314,6 +314,8 @@ PyObject *stk_py_paths_expand(PyObject *module, PyObject *arguments);
 PyObject *stk_py_buckets_list(PyObject *module, PyObject *arguments);
 /* presign(engine, url, expires_s, put) -> URL */
 PyObject *stk_py_presign(PyObject *module, PyObject *arguments);
+/* files_forget_metadata(engine) */
+PyObject *stk_py_files_forget_metadata(PyObject *module, PyObject *arguments);
 /* files_prefetch_metadata(engine, paths) */
 PyObject *stk_py_files_prefetch_metadata(PyObject *module, PyObject *arguments);
 /* read_ranges([(File, offset, bytes), ...], gap) -> [bytes or an exception, ...] */

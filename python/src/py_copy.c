@@ -44,7 +44,21 @@ static void copy_close(void *handle)
 static const struct stk_py_job_kind copy_kind = {"copy", copy_next, copy_convert,
                                                  copy_convert_failure, copy_close};
 
-static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+/* Flags of the options, as ints for PyArg_Parse. */
+struct copy_flags {
+    int recursive, update, no_clobber, delete_extra, unfinished, dry_run;
+};
+
+/* The engine, and the text lists of the options: tuples of bytes. */
+struct copy_lists {
+    struct stk_py_engine *engine; /* borrowed */
+    PyObject *sources, *filters, *names;
+    const char **source_paths, **filter_texts, **name_texts; /* owned */
+};
+
+static bool parse_copy(PyObject *arguments, PyObject *keywords, struct stk_py_module *module,
+                       struct stoker_copy_options *options, struct copy_flags *flags,
+                       struct copy_lists *lists)
 {
     static char *names[] = {"engine",
                             "kind",
@@ -55,6 +69,7 @@ static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *key
                             "no_clobber",
                             "delete_extra",
                             "unfinished_uploads",
+                            "dry_run",
                             "workers",
                             "part_bytes",
                             "memory_bytes",
@@ -64,52 +79,139 @@ static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *key
                             "encryption",
                             "encryption_key",
                             "encryption_context",
+                            "compare",
+                            "bytes_per_second_max",
+                            "filters",
+                            "names",
                             NULL};
 
+    return PyArg_ParseTupleAndKeywords(
+        arguments, keywords, "O!O&O!y|$ppppppO&O&O&O&O&zzzzO&O&O!O!:Copy", names,
+        module->engine_type, &lists->engine, stk_py_u32, &options->kind, &PyTuple_Type,
+        &lists->sources, &options->destination, &flags->recursive, &flags->update,
+        &flags->no_clobber, &flags->delete_extra, &flags->unfinished, &flags->dry_run, stk_py_u32,
+        &options->workers, stk_py_u64, &options->part_bytes, stk_py_u64, &options->memory_bytes,
+        stk_py_u64, &options->unfinished_age_s, stk_py_u32, &options->check,
+        &options->storage_class, &options->encryption, &options->encryption_key,
+        &options->encryption_context, stk_py_u32, &options->compare, stk_py_u64,
+        &options->bytes_per_second_max, &PyTuple_Type, &lists->filters, &PyTuple_Type,
+        &lists->names);
+}
+
+static void free_lists(struct copy_lists *lists)
+{
+    PyMem_Free(lists->source_paths);
+    PyMem_Free(lists->filter_texts);
+    PyMem_Free(lists->name_texts);
+}
+
+/* Borrows the texts of the tuples. Returns false with an exception. */
+static bool read_lists(struct copy_lists *lists, struct stoker_copy_options *options)
+{
+    lists->source_paths = stk_py_paths(lists->sources);
+    if (!lists->source_paths ||
+        (lists->filters && !(lists->filter_texts = stk_py_paths(lists->filters))) ||
+        (lists->names && !(lists->name_texts = stk_py_paths(lists->names)))) {
+        return false;
+    }
+    options->sources = lists->source_paths;
+    options->source_count = (size_t)PyTuple_Size(lists->sources);
+    options->filters = lists->filter_texts;
+    options->filter_count = lists->filters ? (size_t)PyTuple_Size(lists->filters) : 0;
+    options->names = lists->name_texts;
+    options->name_count = lists->names ? (size_t)PyTuple_Size(lists->names) : 0;
+    return true;
+}
+
+static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
     struct stoker_copy_options options = {.struct_size = sizeof options};
-    struct stk_py_module *module = PyType_GetModuleState(type);
-    int recursive = 0, update = 0, no_clobber = 0, delete_extra = 0, unfinished = 0, status;
+    struct copy_flags flags = {0};
+    struct copy_lists lists = {NULL};
     struct stoker_error error = {0};
-    struct stk_py_engine *engine;
     struct stoker_copy *copy = NULL;
     struct stk_py_job *self;
-    const char **sources;
-    PyObject *tuple;
+    int status;
 
-    if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O&O!y|$pppppO&O&O&O&O&zzzz:Copy", names, module->engine_type,
-            &engine, stk_py_u32, &options.kind, &PyTuple_Type, &tuple, &options.destination,
-            &recursive, &update, &no_clobber, &delete_extra, &unfinished, stk_py_u32,
-            &options.workers, stk_py_u64, &options.part_bytes, stk_py_u64, &options.memory_bytes,
-            stk_py_u64, &options.unfinished_age_s, stk_py_u32, &options.check,
-            &options.storage_class, &options.encryption, &options.encryption_key,
-            &options.encryption_context)) {
+    if (!parse_copy(arguments, keywords, PyType_GetModuleState(type), &options, &flags, &lists)) {
         return NULL;
     }
-    sources = stk_py_paths(tuple);
-    self = sources ? stk_py_job_new(type, &copy_kind) : NULL;
-    if (!self || !stk_py_gate_enter(&engine->gate, "engine")) {
+    self = read_lists(&lists, &options) ? stk_py_job_new(type, &copy_kind) : NULL;
+    if (!self || !stk_py_gate_enter(&lists.engine->gate, "engine")) {
         Py_XDECREF((PyObject *)self);
-        PyMem_Free(sources);
+        free_lists(&lists);
         return NULL;
     }
     options.destination = options.destination[0] ? options.destination : NULL;
-    options.sources = sources;
-    options.source_count = (size_t)PyTuple_Size(tuple);
-    options.recursive = (uint32_t)recursive;
-    options.update = (uint32_t)update;
-    options.no_clobber = (uint32_t)no_clobber;
-    options.delete_extra = (uint32_t)delete_extra;
-    options.unfinished_uploads = (uint32_t)unfinished;
-    Py_BEGIN_ALLOW_THREADS status = stoker_copy_open(&copy, engine->engine, &options, &error);
-    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
-    PyMem_Free(sources);
+    options.recursive = (uint32_t)flags.recursive;
+    options.update = (uint32_t)flags.update;
+    options.no_clobber = (uint32_t)flags.no_clobber;
+    options.delete_extra = (uint32_t)flags.delete_extra;
+    options.unfinished_uploads = (uint32_t)flags.unfinished;
+    options.dry_run = (uint32_t)flags.dry_run;
+    Py_BEGIN_ALLOW_THREADS status = stoker_copy_open(&copy, lists.engine->engine, &options, &error);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&lists.engine->gate);
+    free_lists(&lists);
     return stk_py_job_opened(self, copy, status, &error);
+}
+
+/* (kind, name, to, exception | None) */
+static PyObject *note_tuple(const struct stoker_copy_note *note)
+{
+    PyObject *name = PyUnicode_DecodeFSDefault(note->name);
+    PyObject *to = PyUnicode_DecodeFSDefault(note->to);
+    PyObject *failure = note->kind == STOKER_NOTE_FAILED
+                            ? stk_py_exception(note->failure.status, &note->failure)
+                            : Py_NewRef(Py_None);
+
+    if (!name || !to || !failure) {
+        Py_XDECREF(name);
+        Py_XDECREF(to);
+        Py_XDECREF(failure);
+        return NULL;
+    }
+    return Py_BuildValue("INNN", note->kind, name, to, failure);
+}
+
+static PyObject *copy_notes(PyObject *object, PyObject *nothing)
+{
+    struct stk_py_job *self = (struct stk_py_job *)object;
+    struct stoker_copy_note *note = PyMem_Calloc(1, sizeof *note);
+    PyObject *list = note ? PyList_New(0) : PyErr_NoMemory();
+    struct stoker_error error = {0};
+    int status = 1;
+
+    (void)nothing;
+    if (!list || !stk_py_job_enter(self)) {
+        Py_XDECREF(list);
+        PyMem_Free(note);
+        return NULL;
+    }
+    while (list && status == 1) {
+        note->struct_size = sizeof *note;
+        status = stoker_copy_next_note(self->handle, note, &error);
+        if (status == 1) {
+            PyObject *item = note_tuple(note);
+
+            if (!item || PyList_Append(list, item) < 0) {
+                Py_CLEAR(list);
+            }
+            Py_XDECREF(item);
+        }
+    }
+    stk_py_job_leave(self);
+    PyMem_Free(note);
+    if (list && status < 0) {
+        Py_DECREF(list);
+        return stk_py_raise(status, &error);
+    }
+    return list;
 }
 
 static PyMethodDef copy_methods[] = {
     {"next", stk_py_job_next_progress, METH_O,
      "next(timeout_ms) -> (goes_on, progress, exception | None)"},
+    {"notes", copy_notes, METH_NOARGS, "The notes since the last call."},
     {"close", stk_py_job_close, METH_NOARGS, "Stops the copy; finished files stay."},
     {NULL, NULL, 0, NULL},
 };

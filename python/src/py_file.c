@@ -156,6 +156,20 @@ PyObject *stk_py_presign(PyObject *module, PyObject *arguments)
     return text;
 }
 
+PyObject *stk_py_files_forget_metadata(PyObject *module, PyObject *arguments)
+{
+    struct stk_py_engine *engine;
+
+    if (!PyArg_ParseTuple(arguments, "O!:files_forget_metadata", module_of(module)->engine_type,
+                          &engine) ||
+        !stk_py_gate_enter(&engine->gate, "engine")) {
+        return NULL;
+    }
+    stoker_files_forget_metadata(engine->engine);
+    stk_py_gate_leave(&engine->gate);
+    Py_RETURN_NONE;
+}
+
 PyObject *stk_py_files_prefetch_metadata(PyObject *module, PyObject *arguments)
 {
     struct stk_py_engine *engine;

@@ -66,7 +66,21 @@ from .fields import (
     MessagePack,
     Text,
 )
-from .files import CopyReport, FileInfo, Location, cat, cp, location, ls, presign, rm, stat, sync
+from .files import (
+    CopyEntry,
+    CopyReport,
+    FileInfo,
+    Location,
+    cat,
+    cp,
+    location,
+    ls,
+    mv,
+    presign,
+    rm,
+    stat,
+    sync,
+)
 from .indexing import IndexReport, index
 from .loader import Loader
 from .mix import Mix, Source
@@ -113,6 +127,7 @@ __all__ = [
     "Checkpointer",
     "ClosedError",
     "ColorJitter",
+    "CopyEntry",
     "CopyReport",
     "CorruptError",
     "Dataset",
@@ -174,6 +189,7 @@ __all__ = [
     "load",
     "location",
     "ls",
+    "mv",
     "order_at",
     "pack",
     "pack_table",

@@ -59,6 +59,15 @@ CHECK_TOLERANT: int
 COPY: int
 SYNC: int
 REMOVE: int
+MOVE: int
+COMPARE_TIME: int
+COMPARE_SIZE: int
+COMPARE_CHECKSUM: int
+NOTE_FAILED: int
+NOTE_LEFT_OUT: int
+NOTE_NOT_DELETED: int
+NOTE_WOULD_COPY: int
+NOTE_WOULD_REMOVE: int
 CHECK_AUTO: int
 CHECK_CRC64NVME: int
 CHECK_CRC32C: int
@@ -212,6 +221,7 @@ def presign(engine: Engine, url: bytes, expires_s: int, put: bool, /) -> str: ..
 def paths_expand(
     engine: Engine, path: bytes, no_links: bool = False, /
 ) -> tuple[bool, list[bytes]]: ...
+def files_forget_metadata(engine: Engine, /) -> None: ...
 def files_prefetch_metadata(engine: Engine, paths: tuple[bytes, ...], /) -> None: ...
 def read_ranges(
     ranges: list[tuple[File, int, int]], gap: int, /
@@ -238,6 +248,7 @@ class Copy:
         **options: Any,
     ) -> Copy: ...
     def next(self, timeout_ms: int, /) -> tuple[bool, dict[str, Any], BaseException | None]: ...
+    def notes(self) -> list[tuple[int, str, str, Exception | None]]: ...
     def close(self) -> None: ...
 
 class CheckpointWriter:

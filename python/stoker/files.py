@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 from . import _stoker, fsspec_copy, fsspec_remove, fsspec_source
 from ._options import count, interruptible, parse_bytes, paths_of, word
 from .engine import Engine, engine_of, prices
-from .errors import ArgumentError, EmptyError
+from .errors import ArgumentError, ChangedError, EmptyError
 
 __all__ = [
+    "CopyEntry",
     "CopyReport",
     "FileInfo",
     "Location",
@@ -32,6 +33,7 @@ __all__ = [
     "cp",
     "location",
     "ls",
+    "mv",
     "presign",
     "rm",
     "stat",
@@ -45,6 +47,19 @@ _CHECKS = {
     "sha256": _stoker.CHECK_SHA256,
     "md5": _stoker.CHECK_MD5,
 }
+_COMPARE = {
+    "time": _stoker.COMPARE_TIME,
+    "size": _stoker.COMPARE_SIZE,
+    "checksum": _stoker.COMPARE_CHECKSUM,
+}
+_NOTES = {
+    _stoker.NOTE_FAILED: "failed",
+    _stoker.NOTE_LEFT_OUT: "left out",
+    _stoker.NOTE_NOT_DELETED: "not deleted",
+    _stoker.NOTE_WOULD_COPY: "would copy",
+    _stoker.NOTE_WOULD_REMOVE: "would remove",
+}
+_NOTED_FAILURES = 20  # that an exception names
 _TICK_MS = 200
 _DAY_S = 86400
 _PAGE = 1000  # entries of a walk in one call
@@ -71,6 +86,20 @@ class FileInfo(NamedTuple):
     """Seconds since 1970; ``None``: not reported."""
 
 
+class CopyEntry(NamedTuple):
+    """What happened to one file of a copy, or what a dry run would do."""
+
+    kind: str
+    """``"failed"``; ``"left out"``: a link out of the source or to a folder, a device or pipe;
+    ``"not deleted"``: by ``delete``, because the source has such an entry there; ``"would copy"``
+    and ``"would remove"``: of a dry run."""
+    name: str
+    to: str = ""
+    """The destination of ``"would copy"``."""
+    error: Exception | None = None
+    """The reason of ``"failed"``."""
+
+
 class CopyReport(NamedTuple):
     """Progress or result of a copy."""
 
@@ -92,6 +121,9 @@ class CopyReport(NamedTuple):
     the same path or above it."""
     listed: bool
     seconds: float
+    entries: tuple[CopyEntry, ...] = ()
+    """Each file that failed, was left out or was not deleted, and all files of a dry run: of the
+    last report of a run. At most 10,000 of one moment; the numbers count all."""
 
 
 class Location(NamedTuple):
@@ -130,6 +162,12 @@ def cp(
     recursive: bool = False,
     update: bool = False,
     no_clobber: bool = False,
+    compare: str = "time",
+    dry_run: bool = False,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    files_from: str | os.PathLike[str] | None = None,
+    bandwidth: int | str | None = None,
     workers: int | None = None,
     part_bytes: int | str | None = None,
     memory: int | str | None = None,
@@ -151,8 +189,19 @@ def cp(
             a file has exactly that name. The contents of a folder are copied, without its own name.
         destination: a name; or a folder, if it is one, ends in ``/``, or there are several sources.
         recursive: copy folders with everything below them.
-        update: skip files that exist with the same size and are not older.
+        update: skip files whose destination is equal, see ``compare``.
         no_clobber: never replace a file: :class:`FileExistsError`.
+        compare: how ``update`` and :func:`sync` find equal files, beside their sizes. ``"time"``:
+            a local copy has the time of its source, an object is not older; in doubt their
+            checksums are compared. ``"size"``: nothing else. ``"checksum"``: the checksums that a
+            store reports, without reading the object, and those of local files.
+        dry_run: change nothing; ``entries`` of the report tells what would be copied and removed.
+        include, exclude: patterns of files below the source: ``"*.jpg"`` matches names at any
+            depth, ``"a/*.jpg"`` and ``"a/**"`` paths. With ``include`` only its matches are copied;
+            what matches ``exclude`` is left out, and stays if :func:`sync` deletes.
+        files_from: a file with one path below ``source`` a line (or separated by NUL bytes): only
+            these files and folders are copied, and keep their paths.
+        bandwidth: bytes a second of all transfers together.
         workers: concurrent files or parts. Default: 128, between local folders 2 for each core, to
             URLs of fsspec 8.
         part_bytes: size of parts of larger files. Default: 8 MiB.
@@ -167,8 +216,8 @@ def cp(
         progress: called with a :class:`CopyReport` about five times a second, and at the end.
 
     Raises:
-        Error: the first failure. Files that do not depend on it were copied; ``progress`` received
-            the counts.
+        Error: the first failure, with notes about the others. Files that do not depend on it were
+            copied; ``progress`` received the counts, and ``entries`` that names each failure.
     """
     return _run(
         _stoker.COPY,
@@ -179,10 +228,52 @@ def cp(
         recursive=bool(recursive),
         update=bool(update),
         no_clobber=bool(no_clobber),
+        names=_names(files_from, "cp"),
+        **_selection("cp", compare, dry_run, include, exclude, bandwidth),
         encryption=encryption,
         encryption_key=encryption_key,
         encryption_context=encryption_context,
         **_settings("cp", workers, part_bytes, memory, check, storage_class),
+    )
+
+
+def mv(
+    source: Any,
+    destination: str | os.PathLike[str],
+    *,
+    recursive: bool = False,
+    no_clobber: bool = False,
+    dry_run: bool = False,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    files_from: str | os.PathLike[str] | None = None,
+    bandwidth: int | str | None = None,
+    workers: int | None = None,
+    part_bytes: int | str | None = None,
+    memory: int | str | None = None,
+    check: str = "auto",
+    storage_class: str | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> CopyReport:
+    """Moves files and objects: copies each, as :func:`cp` does, then removes its source.
+
+    A source is removed once its copy is complete, if it did not change meanwhile. On one file
+    system files are renamed. Folders are removed if they are empty afterwards.
+
+    For the arguments see :func:`cp`.
+    """
+    return _run(
+        _stoker.MOVE,
+        source,
+        destination,
+        progress,
+        engine,
+        recursive=bool(recursive),
+        no_clobber=bool(no_clobber),
+        names=_names(files_from, "mv"),
+        **_selection("mv", "time", dry_run, include, exclude, bandwidth),
+        **_settings("mv", workers, part_bytes, memory, check, storage_class),
     )
 
 
@@ -191,6 +282,11 @@ def sync(
     destination: str | os.PathLike[str],
     *,
     delete: bool = False,
+    compare: str = "time",
+    dry_run: bool = False,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    bandwidth: int | str | None = None,
     workers: int | None = None,
     part_bytes: int | str | None = None,
     memory: int | str | None = None,
@@ -204,7 +300,7 @@ def sync(
 ) -> CopyReport:
     """Makes a folder or prefix equal to another one: copies new and changed files.
 
-    Files that exist with the same size and are not older are skipped.
+    Files that are equal are skipped, see ``compare`` of :func:`cp`.
 
     Args:
         delete: remove files that the source does not have, after everything was copied; never after
@@ -219,6 +315,7 @@ def sync(
         progress,
         engine,
         delete_extra=bool(delete),
+        **_selection("sync", compare, dry_run, include, exclude, bandwidth),
         encryption=encryption,
         encryption_key=encryption_key,
         encryption_context=encryption_context,
@@ -232,6 +329,9 @@ def rm(
     recursive: bool = False,
     unfinished_uploads: bool = False,
     older_than: float | None = None,
+    dry_run: bool = False,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> CopyReport:
@@ -241,6 +341,9 @@ def rm(
         recursive: folders and prefixes with everything below them, and all matches of patterns.
         unfinished_uploads: remove, instead of objects, unfinished uploads below the paths that are
             older than ``older_than`` seconds (default: a day).
+        dry_run, include, exclude: see :func:`cp`.
+
+    Symbolic links are removed, never their targets.
     """
     age = 0 if older_than is None else count(math.ceil(older_than), "rm older_than", low=1)
     return _run(
@@ -252,6 +355,7 @@ def rm(
         recursive=bool(recursive),
         unfinished_uploads=bool(unfinished_uploads),
         unfinished_age_s=age,
+        **_selection("rm", "time", dry_run, include, exclude, None),
     )
 
 
@@ -330,6 +434,12 @@ def cat(
     name = _only(native, path, "cat")[1]
 
     def read() -> bytes:
+        try:
+            return read_once()
+        except ChangedError:  # the metadata were those of an earlier object
+            return read_once()
+
+    def read_once() -> bytes:
         file = _stoker.File(native, name)
         try:
             first, last, _ = slice(start, end).indices(file.info()[2])
@@ -364,6 +474,41 @@ def _settings(
     }
 
 
+def _selection(
+    where: str,
+    compare: str,
+    dry_run: bool,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    bandwidth: int | str | None,
+) -> dict[str, Any]:
+    for name, patterns in (("include", include), ("exclude", exclude)):
+        if isinstance(patterns, (str, bytes)):
+            raise ArgumentError(f"{name} is one pattern, not a list", where,
+                                f"pass {name}=[{patterns!r}]")
+    filters = [b"+" + os.fsencode(pattern) for pattern in include]
+    filters += [b"-" + os.fsencode(pattern) for pattern in exclude]
+    return {
+        "compare": word(compare, _COMPARE, f"{where} compare"),
+        "dry_run": bool(dry_run),
+        "filters": tuple(filters),
+        "bytes_per_second_max": parse_bytes(bandwidth, f"{where} bandwidth"),
+    }
+
+
+def _names(path: str | os.PathLike[str] | None, where: str) -> tuple[bytes, ...]:
+    """The paths of a list, without empty lines."""
+    if path is None:
+        return ()
+    with open(path, "rb") as file:
+        text = file.read()
+    names = tuple(name for name in text.split(b"\0" if b"\0" in text else b"\n") if name)
+    if not names:
+        raise EmptyError("the list of names is empty", f"{where} {os.fspath(path)!r}",
+                         "write one path below the source in each line")
+    return names
+
+
 def _run(
     kind: int,
     source: Any,
@@ -372,7 +517,7 @@ def _run(
     engine: Engine | None,
     **options: Any,
 ) -> CopyReport:
-    where = {_stoker.COPY: "cp", _stoker.SYNC: "sync"}.get(kind, "rm")
+    where = {_stoker.COPY: "cp", _stoker.SYNC: "sync", _stoker.MOVE: "mv"}.get(kind, "rm")
     to = b"" if destination is None else _native(destination)
     own = native_of(engine, where)
     sources: Sequence[bytes] = fsspec_source.native_paths(paths_of(source))
@@ -395,19 +540,33 @@ def run(
 ) -> CopyReport:
     """Copies exactly these names."""
     native = _stoker.Copy(own, kind, tuple(sources), to, **options)
+    entries: list[CopyEntry] = []
     try:
         while True:
             goes_on, counts, failure = native.next(_TICK_MS)
+            entries += (CopyEntry(_NOTES[note], *more) for note, *more in native.notes())
             counts |= {"listed": bool(counts["listed"]), "seconds": counts.pop("run_ns") / 1e9}
-            report = CopyReport(**counts)
+            over = failure is not None or not goes_on
+            report = CopyReport(**counts, entries=tuple(entries) if over else ())
             if progress is not None:
                 progress(report)
             if failure is not None:
-                raise failure
+                raise _with_others(failure, report)
             if not goes_on:
                 return report
     finally:
         native.close()
+
+
+def _with_others(failure: BaseException, report: CopyReport) -> BaseException:
+    """The first failure, with a note for each of the others."""
+    others = [entry.error for entry in report.entries if entry.error is not None]
+    others = [error for error in others if str(error) != str(failure)]
+    for error in others[:_NOTED_FAILURES]:
+        failure.add_note(f"also failed: {error}")
+    if len(others) > _NOTED_FAILURES:
+        failure.add_note(f"also failed: {len(others) - _NOTED_FAILURES} more files")
+    return failure
 
 
 # The values of check= for fsspec, which has no checksums of its own.
@@ -433,6 +592,16 @@ def _copy_out(
     if options["check"] not in _HASHES:
         raise ArgumentError("fsspec has no checksums of its own", f"{where} check",
                             'pass "sha256" or "md5": the copy is then read back')
+    if kind == _stoker.MOVE:
+        raise ArgumentError("mv cannot write through fsspec", f"{where} {os.fsdecode(to)!r}",
+                            "copy with stoker.cp, then remove the source with stoker.rm")
+    for name in ("filters", "names", "bytes_per_second_max"):
+        if options.get(name):
+            raise ArgumentError("a copy through fsspec does not select files or limit bandwidth",
+                                f"{where} {os.fsdecode(to)!r}", "leave this option out")
+    if options["compare"] == _stoker.COMPARE_CHECKSUM:
+        raise ArgumentError("fsspec reports no checksums", f"{where} compare",
+                            'pass "time" or "size"')
     sync = kind == _stoker.SYNC
     if sync and len(sources) != 1:
         raise ArgumentError("sync has more than one source", where,
@@ -445,6 +614,8 @@ def _copy_out(
         delete=options.get("delete_extra", False),
         check=_HASHES[options["check"]],
         workers=options["workers"] or fsspec_source.THREADS,
+        by_size=options["compare"] == _stoker.COMPARE_SIZE,
+        dry_run=options["dry_run"],
     )
     return _reported(progress, lambda tell: fsspec_copy.copy(own, sources, to, request, tell))
 
@@ -455,9 +626,13 @@ def _remove_out(
     if not all(map(fsspec_source.is_external, paths)):
         raise ArgumentError("some of the paths are read through fsspec, the others are not",
                             "rm", "remove them in two calls")
+    if options["filters"]:
+        raise ArgumentError("a removal through fsspec does not select files", "rm",
+                            "leave out include and exclude")
     age_s = (options["unfinished_age_s"] or _DAY_S) if options["unfinished_uploads"] else None
     return _reported(
-        progress, lambda tell: fsspec_remove.remove(own, paths, options["recursive"], age_s, tell))
+        progress, lambda tell: fsspec_remove.remove(own, paths, options["recursive"], age_s, tell,
+                                                    options["dry_run"]))
 
 
 def _reported(
@@ -467,7 +642,9 @@ def _reported(
 
     def tell(numbers: dict[str, Any]) -> None:
         nonlocal report
-        report = CopyReport(**{**dict.fromkeys(CopyReport._fields, 0), **numbers})
+        entries = tuple(CopyEntry(*entry) for entry in numbers.pop("entries", ()))
+        report = CopyReport(
+            **{**dict.fromkeys(CopyReport._fields, 0), **numbers, "entries": entries})
         if progress is not None:
             progress(report)
 

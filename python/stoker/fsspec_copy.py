@@ -70,6 +70,8 @@ class CopyRequest(NamedTuple):
     delete: bool
     check: str | None
     workers: int
+    by_size: bool = False
+    dry_run: bool = False
 
 
 class _Item(NamedTuple):
@@ -113,6 +115,11 @@ class _Job:
         self.steps: dict[int, tuple[float, str]] = {}  # requests by thread: deadline, alias
         self.planned = self.over = self.stopped = False
         self.failure: BaseException | None = None
+        self.entries: list[tuple[Any, ...]] = []  # arguments of files.CopyEntry
+
+    def note(self, kind: str, name: str, to: str = "", error: BaseException | None = None) -> None:
+        with self.changed:
+            self.entries.append((kind, name, to, error))
 
     def plan(self, client: fsspec_source.Client) -> None:
         """Finds the items; calls put for each."""
@@ -163,6 +170,8 @@ class _Job:
                     self.over = True
             told_now = {**self.counts, "listed": self.planned, "seconds": now - self.begun}
             over = self.over
+            if over:
+                told_now["entries"] = list(self.entries)
         progress(told_now)
         return over
 
@@ -222,7 +231,11 @@ class _Job:
         """Records the failure of one item. Others continue, unless they would fail likewise."""
         error = fsspec_source.error_for(error, alias)
         with self.changed:
-            self.failure = self.failure or error
+            if self.failure is None:
+                self.failure = error
+            else:
+                self.failure.add_note(f"also failed: {error}")
+            self.entries.append(("failed", alias, "", error))
             self.counts["files_failed"] += 1
             if isinstance(error, UnsupportedError) or self.counts["files_failed"] >= _FAILURES_MAX:
                 self.stopped = True
@@ -323,6 +336,7 @@ class _Copy(_Job):
             for name, kind, size, mtime_ns, *_ in self.walk(source, 2 * self.request.recursive):
                 if kind == "other":
                     self.left.add(name)
+                    self.note("left out", _join(fsspec_source.shown(source), name))
                     self.count(links_left_out=1)
                 else:
                     self._plan_item(source, name, kind, below, size, mtime_ns)
@@ -398,11 +412,18 @@ class _Copy(_Job):
         there = self.info(system, path, item.to)
         if there is not None and there["type"] == "directory":
             raise _error(errno.EISDIR, "a folder has this name", item.to, "use another name")
-        if there is not None and self.request.update and _is_up_to_date(there, item):
+        if there is not None and self.request.update and (
+            there.get("size") == item.bytes if self.request.by_size
+            else _is_up_to_date(there, item)
+        ):
             self.count(files_done=1, files_kept=1, bytes_done=item.bytes, bytes_kept=item.bytes)
             return
         if there is not None and self.request.no_clobber:
             raise _exists_error(item.to)
+        if self.request.dry_run:
+            self.note("would copy", fsspec_source.shown(item.source), item.to)
+            self.count(files_done=1, bytes_done=item.bytes)
+            return
         self._make_folder(system, path.rpartition("/")[0], item.to)
         hidden = f"{path[: path.rfind('/') + 1]}{_HIDDEN}{os.urandom(8).hex()}{_PART}"
         done = 0
@@ -540,9 +561,14 @@ class _Copy(_Job):
             if kind != "file" or folded in names:
                 continue
             if any(part in left for part in _with_parents(folded)):
+                self.note("not deleted", _join(self.to, name))
                 self.count(files_spared=1)
                 continue
             alias = _join(self.to, name)
+            if self.request.dry_run:
+                self.note("would remove", alias)
+                self.count(files_removed=1)
+                continue
             system, path = self.system(client, alias)
             with self.step(alias):
                 system.rm_file(path)
@@ -605,11 +631,14 @@ def _entries(system: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _is_up_to_date(there: dict[str, Any], item: _Item) -> bool:
-    """True for the same size and not older. Stores have seconds; without a time: False."""
+    """True for the same size and newer. Without a time: False. A time in seconds may be of a file
+    that was written before the source changed in the same second: then it must be later."""
     if there.get("size") != item.bytes:
         return False
+    there_ns = fsspec_source.mtime_ns(there)
+    fine = there_ns % 1_000_000_000 != 0
     return item.bytes == 0 or (
-        item.mtime_ns != 0 and fsspec_source.mtime_ns(there) + 999_999_999 >= item.mtime_ns
+        item.mtime_ns != 0 and (there_ns > item.mtime_ns or (fine and there_ns == item.mtime_ns))
     )
 
 

@@ -21,6 +21,7 @@ import concurrent.futures
 import errno
 import io
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -195,6 +196,12 @@ class StokerFileSystem(AbstractFileSystem):
         info = self.info(path)
         return str((info["name"], info["size"], info.get("ETag"), info.get("mtime")))
 
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Drops the metadata that listings and earlier requests left. :meth:`info` and
+        :meth:`exists` always ask the store."""
+        _stoker.files_forget_metadata(self._native)
+        super().invalidate_cache(path)
+
     # ---- reading ----
 
     def cat_file(
@@ -344,11 +351,30 @@ class StokerFileSystem(AbstractFileSystem):
         if not os.path.isdir(lpath):
             self._copy(lpath, self.url_of(rpath), callback, no_clobber=mode == "create")
 
+    def get(
+        self, rpath: Any, lpath: Any, recursive: bool = False, callback: Any = None,
+        maxdepth: int | None = None, **options: Any,
+    ) -> Any:
+        """As in fsspec; refuses keys that would be written outside of ``lpath``."""
+        if recursive or not isinstance(rpath, (str, os.PathLike)) or has_magic(os.fspath(rpath)):
+            given = [rpath] if isinstance(rpath, (str, os.PathLike)) else list(rpath)
+            for one in given:
+                root = self._strip_protocol(os.fspath(one))
+                names = self.find(root, maxdepth) if recursive else (
+                    self.glob(root) if has_magic(root) and not self.exists(root) else [root])
+                for name in names:
+                    _check_key(name)
+        more = {} if callback is None else {"callback": callback}
+        return super().get(rpath, lpath, recursive=recursive, maxdepth=maxdepth, **more, **options)
+
     def get_file(
         self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **_: Any
     ) -> None:
+        if outfile is None and hasattr(lpath, "write"):
+            outfile = lpath
         if outfile is not None:
-            outfile.write(self.cat_file(rpath))
+            with self.open(rpath) as file:
+                shutil.copyfileobj(file, outfile, _STEP)
         elif self.isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
         else:
@@ -364,9 +390,9 @@ class StokerFileSystem(AbstractFileSystem):
             callback.set_size(report.bytes)
             callback.absolute_update(report.bytes_done)
 
-        files.cp(
-            source, destination, engine=self.engine, workers=8,
-            progress=None if callback is None else tell, **options,
+        files.run(  # exactly these names: they are no patterns
+            self._native, _stoker.COPY, [os.fsencode(source)], os.fsencode(destination),
+            None if callback is None else tell, workers=8, **options,
         )
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
@@ -400,6 +426,13 @@ class StokerFileSystem(AbstractFileSystem):
 
     def rmdir(self, path: str) -> None:
         """Does nothing: stores have no folders."""
+
+
+def _check_key(name: str) -> None:
+    """Raises ArgumentError for a key that leaves the folder that it is written below."""
+    if any(part in (".", "..") for part in name.split("/")[2:]):
+        raise ArgumentError("an object key is not a valid local path", f"stoker://{name}",
+                            "copy it alone with get_file, to a name that you choose")
 
 
 def _entry(name: str, info: files.FileInfo) -> dict[str, Any]:
@@ -539,7 +572,10 @@ class StokerFile(AbstractBufferedFile):
         self._lock = threading.Lock()
         self._spool: Any = None
         self._left = False
+        self._given = False  # bytes were returned
         self._during = sys.exc_info()[1]  # set if it is opened in an except block
+        if mode == "xb" and fs.exists(path):
+            raise FileExistsError(errno.EEXIST, "the object exists", f"stoker://{path}")
         if mode == "rb":
             options["size"] = self._handle().info()[2]
         super().__init__(fs, path, mode, *args, **options)
@@ -564,6 +600,27 @@ class StokerFile(AbstractBufferedFile):
                     )
                 self._native, self._process = native, os.getpid()
             return self._native
+
+    def read(self, length: int = -1) -> bytes:
+        try:
+            data = super().read(length)
+        except ChangedError:
+            if self._given or self.mode != "rb":
+                raise
+            self._reopen()  # the metadata were those of an earlier object
+            data = super().read(length)
+        self._given = self._given or bool(data)
+        return data
+
+    def _reopen(self) -> None:
+        with self._lock:
+            native, self._native = self._native, None
+        if native is not None:
+            native.close()
+        self._details = None
+        self.size = self._handle().info()[2]
+        self.cache.close()
+        self.cache.size = self.size
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         (found,) = _stoker.read_ranges([(self._handle(), start, end - start)], 0)

@@ -32,18 +32,21 @@ def remove(
     recursive: bool,
     unfinished_age_s: int | None,
     progress: Callable[[dict[str, Any]], object],
+    dry_run: bool = False,
 ) -> None:
     """unfinished_age_s: removes only hidden files of killed copies that are at least so old."""
     names = [os.fsdecode(path) for path in paths]
-    _Remove(engine, names, recursive, unfinished_age_s).run(progress)
+    _Remove(engine, names, recursive, unfinished_age_s, dry_run).run(progress)
 
 
 class _Remove(_Job):
     def __init__(
-        self, engine: _stoker.Engine, names: Sequence[str], recursive: bool, age_s: int | None
+        self, engine: _stoker.Engine, names: Sequence[str], recursive: bool, age_s: int | None,
+        dry_run: bool,
     ) -> None:
         super().__init__(engine, fsspec_source.THREADS)
         self.names, self.recursive, self.age_s = names, recursive, age_s
+        self.dry_run = dry_run
         self.folders: list[str] = []  # parents before their children
 
     def _subject(self) -> str:
@@ -112,6 +115,10 @@ class _Remove(_Job):
                 and time.time() - modified_ns / 1e9 >= (self.age_s or 0))
 
     def do(self, client: fsspec_source.Client, item: _Item) -> None:
+        if self.dry_run:
+            self.note("would remove", item.to)
+            self.count(files_removed=1)
+            return
         system, path = self.system(client, item.to)
         # paramiko's rm_file would follow a link to a folder, and remove the folder.
         unlink = getattr(getattr(system, "ftp", None), "remove", None) if item.link else None
@@ -126,7 +133,7 @@ class _Remove(_Job):
             self.count(files_removed=1)
 
     def finish(self, client: fsspec_source.Client) -> None:
-        for alias in reversed(self.folders if self.age_s is None else []):
+        for alias in reversed(self.folders if self.age_s is None and not self.dry_run else []):
             system, path = self.system(client, alias)
             # Stores remove folders with their contents; the root stays.
             if path.strip("/"):

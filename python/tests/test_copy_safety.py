@@ -96,3 +96,39 @@ def test_patterns_of_cp_do_not_leave_the_tree(place):
     assert "a" not in below(place / "out")
     run("cp", "tmp/**/*.txt", "out2/")
     assert below(place / "out2") == {"1.txt": b"x"}
+
+
+def test_what_cp_leaves_out_is_named(place):
+    write(place / "src/cat/1.jpg")
+    (place / "src/emu").symlink_to("../precious")
+    process = run("cp", "-r", "src", "out", ok=1)
+    assert "src/emu" in process.stderr and below(place / "out") == {"cat/1.jpg": b"x"}
+    told = json.loads(run("sync", "--json", "src", "out", ok=1).stdout)
+    assert told["left_out"] == ["src/emu"] and told["links_left_out"] == 1
+    report = stoker.cp("src", "out", recursive=True)
+    assert [(entry.kind, entry.name) for entry in report.entries] == [("left out", "src/emu")]
+
+
+# ---- one file for another ----
+
+
+@pytest.mark.parametrize("words", [("sync", "--delete", "src", "new"), ("cp", "-r", "src", "new"),
+                                   ("sync", "--delete", "src", "a/b/new"),
+                                   ("sync", "--delete", "./src/", "./new/")])
+def test_a_destination_that_is_not_there(place, words):
+    write(place / "src/a")
+    run(*words)
+    assert below(place / words[-1]) == {"a": b"x"}
+
+
+def test_permissions_and_time_are_kept(place):
+    write(place / "key").chmod(0o600)
+    write(place / "script").chmod(0o755)
+    os.utime("key", ns=(10**18 + 1, 10**18 + 123456789))
+    run("cp", "key", "copy")
+    run("cp", "script", "copied")
+    assert os.stat("copy").st_mode & 0o777 == 0o600 and os.stat("copied").st_mode & 0o777 == 0o755
+    assert os.stat("copy").st_mtime_ns == 10**18 + 123456789
+    write(place / "private").chmod(0o600)
+    run("cp", "script", "private")
+    assert os.stat("private").st_mode & 0o777 == 0o600

@@ -22,7 +22,10 @@ struct stk_tree_removal {
      * below 0 ends the removal. */
     int (*visit)(void *context, const char *name);
     void (*removed)(void *context); /* called after each that was removed */
-    bool folders;                   /* false: fails with -EISDIR if the path is a folder */
+    /* Called for each that cannot be removed. Returns 0 to go on with the others, or a status below
+     * 0 to end. NULL: ends with that failure. */
+    int (*failed)(void *context, const char *name, int status, const struct stoker_error *error);
+    bool folders; /* false: fails with -EISDIR if the path is a folder */
 };
 
 /* The table behind the functions below; struct stk_io_table points to it. */

@@ -52,6 +52,25 @@ static int fail(struct removal *removal, int status)
                           removal->root, slash, removal->name);
 }
 
+/* One entry cannot be removed: the others can. */
+static int fail_entry(struct removal *removal, int status, bool *kept_out)
+{
+    struct stoker_error failure = {0}, *error = removal->error;
+
+    *kept_out = true;
+    if (!removal->how->failed) {
+        return fail(removal, status);
+    }
+    removal->error = &failure;
+    status = fail(removal, status);
+    removal->error = error;
+    status = removal->how->failed(removal->how->context, removal->name, status, &failure);
+    if (status < 0 && error) {
+        *error = failure;
+    }
+    return status;
+}
+
 /* Removes a file, link or special file, or a folder with its entries. type: of readdir.
  * *kept_out becomes true if something stays. */
 static int remove_entry(struct removal *removal, int parent, const char *name, unsigned char type,
@@ -61,7 +80,7 @@ static int remove_entry(struct removal *removal, int parent, const char *name, u
     int fd = folder ? openat(parent, name, FOLDER_FLAGS) : -1, status;
 
     if (fd < 0 && folder && errno != ENOTDIR && errno != ELOOP && errno != ENXIO) {
-        return errno == ENOENT ? 0 : fail(removal, -errno);
+        return errno == ENOENT ? 0 : fail_entry(removal, -errno, kept_out);
     }
     if (fd >= 0) {
         status = depth >= DEPTH_MAX ? stk_fail(removal->error, STOKER_ERROR_LIMIT,
@@ -74,7 +93,7 @@ static int remove_entry(struct removal *removal, int parent, const char *name, u
             return status;
         }
         status = unlinkat(parent, name, AT_REMOVEDIR) < 0 ? -errno : 0;
-        return status < 0 && status != -ENOENT ? fail(removal, status) : 0;
+        return status < 0 && status != -ENOENT ? fail_entry(removal, status, kept_out) : 0;
     }
     status = removal->how->visit(removal->how->context, removal->name);
     if (status <= 0) {
@@ -83,7 +102,7 @@ static int remove_entry(struct removal *removal, int parent, const char *name, u
     }
     status = unlinkat(parent, name, 0) < 0 ? -errno : 0;
     if (status < 0 && status != -ENOENT) {
-        return fail(removal, status);
+        return fail_entry(removal, status, kept_out);
     }
     removal->how->removed(removal->how->context);
     return 0;

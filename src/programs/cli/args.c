@@ -20,7 +20,8 @@ enum option_kind {
     OPTION_TEXT,
     OPTION_MAYBE_NUMBER, /* this and the next: a value only after '='; without a value 1 */
     OPTION_MAYBE_BYTES,
-    OPTION_ALIAS, /* a hidden former spelling of the option that `value` names */
+    OPTION_FILTER, /* repeatable text; low: its sign */
+    OPTION_ALIAS,  /* a hidden former spelling of the option that `value` names */
 };
 
 struct option {
@@ -36,7 +37,7 @@ struct option {
 #define FIELD(name) offsetof(struct args, name)
 #define READERS (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH)
 #define TOOLS (COMMAND_INDEX | COMMAND_PACK | COMMAND_VERIFY | COMMAND_DIFF)
-#define COPIES (COMMAND_CP | COMMAND_SYNC)
+#define COPIES (COMMAND_CP | COMMAND_SYNC | COMMAND_MV)
 #define FILES (COPIES | COMMAND_RM | COMMAND_STAT)
 #define ALL                                                                                        \
     (READERS | TOOLS | COMMAND_ORDER | COMMAND_SAMPLE | FILES | COMMAND_BENCH_STORE |              \
@@ -68,10 +69,29 @@ static const struct option options[] = {
      "stop after S seconds; the same command continues; default: no limit"},
     {"files", NULL, COMMAND_LS, OPTION_FLAG, FIELD(files), 0, 0,
      "list files, objects and folders instead of samples"},
-    {"recursive", NULL, COMMAND_LS | COMMAND_CP | COMMAND_RM, OPTION_FLAG, FIELD(recursive), 0, 0,
+    {"recursive", NULL, COMMAND_LS | COMMAND_CP | COMMAND_MV | COMMAND_RM, OPTION_FLAG,
+     FIELD(recursive), 0, 0,
      "include everything below folders (-r); ls: together with --files"},
     {"update", NULL, COMMAND_CP, OPTION_FLAG, FIELD(update), 0, 0,
-     "skip files whose destination has the same size and is not older"},
+     "skip files whose destination is equal, see --compare"},
+    {"compare", "time|size|checksum", COMMAND_CP | COMMAND_SYNC, OPTION_CHOICE, FIELD(compare),
+     STOKER_COMPARE_TIME, 0,
+     "how --update and sync find equal files, beside their sizes: by the time of change (default), "
+     "by nothing else, or by the checksums that stores report, without reading objects"},
+    {"dry-run", NULL, COPIES | COMMAND_RM, OPTION_FLAG, FIELD(dry_run), 0, 0,
+     "change nothing; list what would be copied and removed (-n)"},
+    {"include", "PATTERN", COPIES | COMMAND_RM, OPTION_FILTER, FIELD(filters), '+', 0,
+     "select files; may be repeated and mixed with --exclude: the last match decides. '*.jpg' "
+     "matches names at any depth, 'a/*.jpg' and 'a/**' paths below the source. If the first "
+     "filter is --include, other files are left out"},
+    {"exclude", "PATTERN", COPIES | COMMAND_RM, OPTION_FILTER, FIELD(filters), '-', 0,
+     "leave out files, and everything below folders, that match; sync --delete keeps them"},
+    {"files-from", "FILE", COMMAND_CP | COMMAND_MV | COMMAND_RM, OPTION_TEXT, FIELD(files_from), 0,
+     0,
+     "read names from FILE ('-': stdin), one a line, or separated by NUL bytes; they are no "
+     "patterns. With one SRC they are paths below it, and keep them; else they are the sources"},
+    {"bandwidth", "BYTES", COPIES, OPTION_BYTES, FIELD(bandwidth), 1, UINT64_MAX,
+     "bytes a second of all transfers together; default: no limit"},
     {"no-clobber", NULL, COPIES, OPTION_FLAG, FIELD(no_clobber), 0, 0,
      "never replace a file or an object; fail if the destination exists"},
     {"delete", NULL, COMMAND_SYNC, OPTION_FLAG, FIELD(delete_extra), 0, 0,
@@ -335,6 +355,7 @@ static const char *short_name(const char *word)
     return strcmp(word, "-h") == 0   ? "help"
            : strcmp(word, "-r") == 0 ? "recursive"
            : strcmp(word, "-y") == 0 ? "yes"
+           : strcmp(word, "-n") == 0 ? "dry-run"
                                      : NULL;
 }
 
@@ -354,7 +375,7 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
             continue;
         }
         const char *name = short_name(word);
-        name = name ? name : word + strspn(word, "-");
+        name = name ? name : word + 1 + (word[1] == '-');
         size_t name_bytes = strcspn(name, "=");
         const struct option *option =
             word[1] == '-' || short_name(word) ? option_find(command, name, name_bytes) : NULL;
@@ -543,6 +564,21 @@ static int option_unknown(const struct command *command, const char *typed, size
     return term_usage(command->name, "unknown option", text, advice);
 }
 
+/* Adds a filter: its sign and the pattern, until the process ends. */
+static int add_filter(struct args *args, const struct option *option, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *filter = args->filter_count < ARGS_FILTERS_MAX ? malloc(bytes + 1) : NULL;
+
+    if (!filter) {
+        return term_usage(NULL, "too many filters", text, "give at most 256");
+    }
+    filter[0] = (char)option->low;
+    memcpy(filter + 1, text, bytes);
+    args->filters[args->filter_count++] = filter;
+    return EXIT_FINE;
+}
+
 static int option_set(struct args *args, const struct option *option, const char *text)
 {
     void *field = (char *)args + option->field;
@@ -556,6 +592,8 @@ static int option_set(struct args *args, const struct option *option, const char
     case OPTION_FLAG:
         *(bool *)field = true;
         return EXIT_FINE;
+    case OPTION_FILTER:
+        return add_filter(args, option, text);
     case OPTION_TEXT:
         *(const char **)field = text;
         return EXIT_FINE;

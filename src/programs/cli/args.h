@@ -43,7 +43,10 @@ enum command_bit {
     COMMAND_PREWARM = 131072,
     COMMAND_CKPT = 262144,
     COMMAND_PRESIGN = 524288,
+    COMMAND_MV = 1048576,
 };
+
+#define ARGS_FILTERS_MAX 256u
 
 struct args {
     const char *const *paths;
@@ -82,6 +85,10 @@ struct args {
     /* of files */
     uint64_t workers, part_bytes, check;
     const char *storage_class, *encryption, *encryption_key, *encryption_context;
+    const char *filters[ARGS_FILTERS_MAX]; /* "+PATTERN", "-PATTERN", in the order given */
+    size_t filter_count;
+    uint64_t compare, bandwidth; /* enum stoker_copy_compare; bytes a second */
+    const char *files_from;
     bool recursive, update, no_clobber, delete_extra, unfinished_uploads, yes, files;
     bool filesystem;                        /* of info */
     const char *sizes, *concurrency, *plot; /* of bench store */
@@ -134,7 +141,7 @@ extern const struct command command_index, command_verify, command_diff, command
 extern const struct command command_sample, command_creds, command_fault;
 extern const struct command command_bench_store; /* "bench store" */
 extern const struct command command_ckpt;
-extern const struct command command_prewarm, command_cp, command_sync, command_rm, command_stat,
-    command_presign;
+extern const struct command command_prewarm, command_cp, command_mv, command_sync, command_rm,
+    command_stat, command_presign;
 
 #endif

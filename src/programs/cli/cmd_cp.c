@@ -2,6 +2,7 @@
 #include "programs/cli/args.h"
 
 #include "programs/cli/command.h"
+#include "programs/cli/copy_report.h"
 #include "programs/cli/main.h"
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
@@ -9,21 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A running copy, for command_wait. */
-struct copy_job {
-    struct stoker_copy *copy;
-    struct stoker_copy_progress progress;
-};
-
 #define CHECK_FIRST STOKER_CHECK_CRC64NVME
 
 static int run_cp(struct args *args);
+static int run_mv(struct args *args);
 static int run_sync(struct args *args);
 static int run_rm(struct args *args);
 static int run(struct args *args, struct stoker_copy_options *options);
-static int wait_for_end(struct copy_job *job);
-static void report(const struct args *args, const struct stoker_copy_progress *progress,
-                   uint32_t kind);
+static int wait_for_end(struct copy_report *job);
 
 const struct command command_cp = {
     .name = "cp",
@@ -39,13 +33,26 @@ const struct command command_cp = {
     .run = run_cp,
 };
 
+const struct command command_mv = {
+    .name = "mv",
+    .bit = COMMAND_MV,
+    .usage = "[options] SRC... DST",
+    .summary = "Move files and objects: copy each, then remove its source",
+    .more =
+        "As 'stoker cp'; the source of a file is removed once its copy is complete and verified,\n"
+        "and if it did not change meanwhile. On one file system files are renamed. Folders\n"
+        "(--recursive) are removed if they are empty afterwards.\n",
+    .run = run_mv,
+};
+
 const struct command command_sync = {
     .name = "sync",
     .bit = COMMAND_SYNC,
     .usage = "[options] SRC DST",
     .summary = "Make a folder or prefix equal to another: copy new and changed files",
-    .more = "Files at DST with the same size that are not older are skipped. Nothing is removed\n"
-            "without --delete.\n",
+    .more = "Files at DST that are equal by size and time of change are skipped, see --compare.\n"
+            "Nothing is removed without --delete. Links out of SRC and links to folders are\n"
+            "left out and named, and the exit status is 1.\n",
     .run = run_sync,
 };
 
@@ -89,21 +96,53 @@ static struct stoker_copy_options options_of(const struct args *args, uint32_t k
                                                                          : NULL,
         .encryption_key = args->encryption_key,
         .encryption_context = args->encryption_context,
+        .compare = (uint32_t)args->compare,
+        .dry_run = args->dry_run,
+        .filters = args->filters,
+        .filter_count = args->filter_count,
+        .bytes_per_second_max = args->bandwidth,
     };
+}
+
+/* cp and mv: the last path is the destination; --files-from gives the sources, or names below the
+ * only one. */
+static int run_to(struct args *args, const struct command *command, uint32_t kind)
+{
+    struct stoker_copy_options options;
+    size_t least = args->files_from ? 1 : 2;
+    int status = EXIT_FINE;
+    char usage[80];
+
+    snprintf(usage, sizeof usage, "usage: stoker %s %s", command->name, command->usage);
+    if (args->path_count < least) {
+        return term_usage(command->name,
+                          args->path_count ? "no destination given" : "no source given", NULL,
+                          usage);
+    }
+    if (args->files_from && args->path_count > 2) {
+        return term_usage(command->name, "--files-from takes at most one source folder",
+                          args->paths[0], usage);
+    }
+    args->path_count--;
+    options = options_of(args, kind);
+    options.destination = args->paths[args->path_count];
+    if (args->files_from) {
+        bool below = args->path_count == 1;
+
+        status = copy_names_read(args->files_from, below ? &options.names : &options.sources,
+                                 below ? &options.name_count : &options.source_count);
+    }
+    return status == EXIT_FINE ? run(args, &options) : status;
 }
 
 static int run_cp(struct args *args)
 {
-    struct stoker_copy_options options;
+    return run_to(args, &command_cp, STOKER_COPY);
+}
 
-    if (args->path_count < 2) {
-        return term_usage("cp", args->path_count ? "no destination given" : "no source given", NULL,
-                          "usage: stoker cp [options] SRC... DST");
-    }
-    args->path_count--;
-    options = options_of(args, STOKER_COPY);
-    options.destination = args->paths[args->path_count];
-    return run(args, &options);
+static int run_mv(struct args *args)
+{
+    return run_to(args, &command_mv, STOKER_MOVE);
 }
 
 static int run_sync(struct args *args)
@@ -127,7 +166,7 @@ static int confirm_removal(const struct args *args, const char *what, const char
 {
     char answer[16] = "";
 
-    if (args->yes) {
+    if (args->yes || args->dry_run) {
         return EXIT_FINE;
     }
     if (!isatty(STDIN_FILENO)) {
@@ -155,11 +194,22 @@ static int run_rm(struct args *args)
     struct stoker_copy_options options;
     int status = EXIT_FINE;
 
+    if (args->files_from) {
+        if (args->path_count > 0) {
+            return term_usage("rm", "--files-from takes no further path", args->paths[0],
+                              "add the path to the list");
+        }
+        status = copy_names_read(args->files_from, &args->paths, &args->path_count);
+        if (status != EXIT_FINE) {
+            return status;
+        }
+    }
     if (args->path_count == 0) {
         return command_no_path(&command_rm);
     }
-    if (args->recursive || args->unfinished_uploads) {
-        status = confirm_removal(args, "all below", args->paths, args->path_count);
+    if (args->recursive || args->unfinished_uploads || args->files_from) {
+        status = confirm_removal(args, args->recursive ? "all below" : "files:", args->paths,
+                                 args->path_count);
     }
     options = options_of(args, STOKER_REMOVE);
     return status == EXIT_FINE ? run(args, &options) : status;
@@ -172,8 +222,8 @@ static int name_sources(struct args *args, struct stoker_engine *engine,
     struct path_args expanded;
     int status;
 
-    if (options->unfinished_uploads) {
-        return EXIT_FINE;
+    if (options->unfinished_uploads || (args->files_from && options->name_count == 0)) {
+        return EXIT_FINE; /* they are no patterns */
     }
     status = path_args_expand(&expanded, engine, options->sources, options->source_count, true);
     if (status == EXIT_FINE && options->kind == STOKER_REMOVE && expanded.pattern &&
@@ -187,7 +237,8 @@ static int name_sources(struct args *args, struct stoker_engine *engine,
 
 static int run(struct args *args, struct stoker_copy_options *options)
 {
-    struct copy_job job = {.progress.struct_size = sizeof job.progress};
+    struct copy_report job = {
+        .progress.struct_size = sizeof job.progress, .json = args->json, .dry_run = args->dry_run};
     struct stoker_engine *engine = NULL;
     struct stoker_error error = {0};
     int status = command_open_engine(args, &engine);
@@ -203,7 +254,10 @@ static int run(struct args *args, struct stoker_copy_options *options)
     status = stoker_copy_open(&job.copy, engine, options, &error);
     status = status < 0 ? term_error(status, &error) : wait_for_end(&job);
     if (job.copy) {
-        report(args, &job.progress, options->kind);
+        copy_report_print(&job, options->kind);
+    }
+    if (status == EXIT_FINE && job.progress.links_left_out > 0) {
+        status = EXIT_FINDINGS; /* the copy is not all of the source */
     }
     stoker_copy_close(job.copy);
     stoker_engine_close(engine);
@@ -212,14 +266,17 @@ static int run(struct args *args, struct stoker_copy_options *options)
 
 static int next(void *self, struct stoker_error *error)
 {
-    struct copy_job *job = self;
+    struct copy_report *job = self;
 
-    return stoker_copy_next(job->copy, COMMAND_TICK_MS, &job->progress, error);
+    int status = stoker_copy_next(job->copy, COMMAND_TICK_MS, &job->progress, error);
+
+    copy_report_take(job);
+    return status;
 }
 
 static void draw(const void *self)
 {
-    const struct stoker_copy_progress *progress = &((const struct copy_job *)self)->progress;
+    const struct stoker_copy_progress *progress = &((const struct copy_report *)self)->progress;
     double seconds = (double)progress->run_ns / 1e9, share = -1;
     uint64_t moved = progress->bytes_done - progress->bytes_skipped;
     char line[200], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES];
@@ -244,7 +301,7 @@ static void draw(const void *self)
     term_live(share, line);
 }
 
-static int wait_for_end(struct copy_job *job)
+static int wait_for_end(struct copy_report *job)
 {
     struct stoker_error error = {0};
     int status = command_wait(&(struct command_job){next, draw, job}, &error);
@@ -254,60 +311,6 @@ static int wait_for_end(struct copy_job *job)
         (void)stoker_copy_next(job->copy, 0, &job->progress, NULL); /* the final progress */
         return command_interrupted("complete files stay");
     }
-    return command_result(status, &error);
-}
-
-static void report_json(const struct stoker_copy_progress *progress)
-{
-    json_open(NULL, '{');
-    json_u64("files", progress->files);
-    json_u64("bytes", progress->bytes);
-    json_u64("files_done", progress->files_done);
-    json_u64("bytes_done", progress->bytes_done);
-    json_u64("files_kept", progress->files_skipped);
-    json_u64("bytes_kept", progress->bytes_skipped);
-    json_u64("files_removed", progress->files_removed);
-    json_u64("files_failed", progress->files_failed);
-    json_u64("links_left_out", progress->links_left_out);
-    json_u64("files_spared", progress->files_not_deleted);
-    json_double("seconds", (double)progress->run_ns / 1e9);
-    json_close('}');
-}
-
-static void report(const struct args *args, const struct stoker_copy_progress *progress,
-                   uint32_t kind)
-{
-    double seconds = (double)progress->run_ns / 1e9;
-    uint64_t moved = progress->bytes_done - progress->bytes_skipped;
-    char files[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES];
-    char time[TERM_NUMBER_BYTES];
-
-    if (args->json) {
-        report_json(progress);
-        return;
-    }
-    if (kind != STOKER_REMOVE) {
-        printf("copied     %s files, %s in %s, %s/s\n",
-               term_count(files, progress->files_done - progress->files_skipped),
-               term_bytes(bytes, moved), term_time(time, seconds),
-               term_bytes(rate, seconds > 0 ? (uint64_t)((double)moved / seconds) : 0));
-    }
-    if (progress->files_skipped > 0 || progress->bytes_skipped > 0) {
-        printf("skipped    %s files, %s that existed\n", term_count(files, progress->files_skipped),
-               term_bytes(bytes, progress->bytes_skipped));
-    }
-    if (progress->files_removed > 0 || kind == STOKER_REMOVE) {
-        printf("removed    %s\n", term_count(files, progress->files_removed));
-    }
-    if (progress->links_left_out > 0) {
-        printf("left out   %s links, devices and pipes\n",
-               term_count(files, progress->links_left_out));
-    }
-    if (progress->files_not_deleted > 0) {
-        printf("not deleted %s files: the destination has something else at or below them\n",
-               term_count(files, progress->files_not_deleted));
-    }
-    if (progress->files_failed > 0) {
-        printf("failed     %s files\n", term_count(files, progress->files_failed));
-    }
+    copy_report_take(job);
+    return status < 0 ? copy_report_failure(job, status, &error) : command_result(status, &error);
 }

@@ -121,6 +121,11 @@ int term_error(int status, const struct stoker_error *error)
     } else {
         term_fail(stoker_status_text(status), stoker_status_name(status), NULL);
     }
+    return term_exit_status(status);
+}
+
+int term_exit_status(int status)
+{
     switch (status) {
     case STOKER_ERROR_ARGUMENT:
         return EXIT_USAGE;

@@ -31,6 +31,8 @@ void term_fail(const char *what, const char *where, const char *advice);
 int term_usage(const char *command, const char *what, const char *where, const char *advice);
 /* The same for an error of the library. Returns the exit status for it. */
 int term_error(int status, const struct stoker_error *error);
+/* The exit status of an error of the library. */
+int term_exit_status(int status);
 
 /* Returns true if the live line is enabled. share: 0 to 1, of the bar; negative: no bar. */
 bool term_is_live(void);

@@ -383,6 +383,28 @@ void stk_store_checksum_reply(const struct stk_operation *operation,
     }
 }
 
+int stk_store_get_checksum(struct stk_store *store, const struct stk_object_url *object,
+                           const struct stk_object_info *info, struct stk_checksum *checksum,
+                           struct stoker_error *error)
+{
+    struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
+    struct stk_operation operation = {.status = 0};
+    struct stk_response_checksums reported = {.object = {.kind = STK_CHECKSUM_NONE}};
+    int status;
+
+    if (!answer) {
+        return stk_fail_memory(error, "store");
+    }
+    stk_store_init_checksum(&operation, object, info);
+    status = stk_operation_run(store, &operation, answer, error);
+    if (status == 0) {
+        stk_checksum_read_headers(&reported, answer, stk_object_url_provider(object), true, true);
+    }
+    *checksum = reported.object.kind != STK_CHECKSUM_NONE ? reported.object : reported.body;
+    stk_free(answer);
+    return status;
+}
+
 /* Reads size, offset and checksum of a part from the response to HEAD. Impossible values count as
  * absent. */
 static bool set_part_checksum(struct stk_composite_checksum_part *part,

@@ -295,6 +295,11 @@ void stk_store_init_checksum(struct stk_operation *operation, const struct stk_o
 void stk_store_checksum_reply(const struct stk_operation *operation,
                               const struct stk_http_response *answer,
                               struct stk_range_coverage *coverage, struct stk_checksum *whole_out);
+/* Requests the checksum that the store reports for the version *info, also an ETag that is an MD5.
+ * Waits, and reads no bytes of the object. *checksum_out: kind NONE if there is none. */
+int stk_store_get_checksum(struct stk_store *store, const struct stk_object_url *object,
+                           const struct stk_object_info *info, struct stk_checksum *checksum_out,
+                           struct stoker_error *error);
 /* Reads size and checksum of part `number` (from 1) of an object that was written in parts. Waits.
  * Returns 0, STOKER_ERROR_UNSUPPORTED if the server does not report it, or another error. */
 int stk_store_part_checksum(struct stk_store *store, const struct stk_object_url *object,

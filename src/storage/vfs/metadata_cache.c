@@ -259,3 +259,11 @@ void stk_metadata_cache_remove(struct stk_metadata_cache *cache, const char *url
     cache->last.until_ns = 0;
     pthread_mutex_unlock(&cache->lock);
 }
+
+void stk_metadata_cache_clear(struct stk_metadata_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    memset(cache->entries, 0, cache->sets * WAYS * sizeof *cache->entries);
+    cache->last.until_ns = 0;
+    pthread_mutex_unlock(&cache->lock);
+}

@@ -35,6 +35,8 @@ bool stk_metadata_cache_has_folder(struct stk_metadata_cache *cache, const char 
 /* Gives the listing of the last folder to the caller if it is this one. */
 bool stk_metadata_cache_take_listing(struct stk_metadata_cache *cache, const char *url,
                                      struct stk_listing *listing_out);
+/* Removes all objects and folders. */
+void stk_metadata_cache_clear(struct stk_metadata_cache *cache);
 /* Removes the object, the folders above it, and the listing. */
 void stk_metadata_cache_remove(struct stk_metadata_cache *cache, const char *url);
 

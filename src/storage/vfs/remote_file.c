@@ -156,21 +156,27 @@ int stk_remote_file_open(struct stk_remote_fs *fs, const char *url, struct stk_f
 }
 
 /* Finds the metadata of an object in the cache or with a HEAD request. archived: finds archived
- * objects as well, and the state of their archive, which a listing does not report. */
+ * objects as well, and the state of their archive, which a listing does not report; and asks the
+ * store in any case. */
 static int find(struct stk_remote_fs *fs, const struct stk_object_url *object, bool archived,
                 struct stk_object_info *info_out, struct stoker_error *error)
 {
+    struct stk_object_info cached = {0};
     struct stk_store *store;
     int status;
 
-    if (stk_metadata_cache_find(fs->metadata_cache, object->url, info_out) &&
-        !(archived && stk_store_class_may_be_archive(info_out->storage))) {
+    if (stk_metadata_cache_find(fs->metadata_cache, object->url, &cached) && !archived) {
+        *info_out = cached;
         return 0;
     }
     status = stk_lazy_store_open(&fs->store, &store, error);
     if (status == 0) {
         status = archived ? stk_store_head_archived(store, object, info_out, error)
                           : stk_store_head(store, object, info_out, error);
+    }
+    if (status == 0 && !info_out->storage[0] && strcmp(info_out->etag, cached.etag) == 0) {
+        memcpy(info_out->storage, cached.storage, sizeof cached.storage); /* only listings say
+                                                                             STANDARD */
     }
     if (status == 0 && info_out->bytes == UINT64_MAX) { /* found by reading all of it */
         struct stk_spool *spool = NULL;
@@ -202,11 +208,14 @@ int stk_remote_file_stat_url(struct stk_remote_fs *fs, const char *url, struct s
     folder = stk_object_url_has_key(object) && (!object->key[0] || url[bytes - 1] == '/');
     *stat_out =
         (struct stk_stat){.device = DEVICE, .inode = inode_of(url), .kind = STK_ENTRY_DIRECTORY};
-    if (stk_metadata_cache_has_folder(fs->metadata_cache, url)) {
+    if (!info_out && stk_metadata_cache_has_folder(fs->metadata_cache, url)) {
         stk_object_url_free(object);
         return 0;
     }
     status = folder ? -ENOENT : find(fs, object, info_out != NULL, &info, &why);
+    if (status == -ENOENT && !folder) {
+        stk_metadata_cache_remove(fs->metadata_cache, url);
+    }
     if (status == 0 && !info.folder) {
         stat_out->kind = STK_ENTRY_FILE;
         stat_out->bytes = info.bytes;

@@ -55,8 +55,10 @@ int stk_vfs_get_store(struct stk_io *io, struct stk_store **store_out, struct st
 void stk_vfs_store_stats(struct stk_io *io, struct stoker_store_stats *stats_out);
 /* Sets the metadata of an object that was just written. info NULL: it was changed or deleted. */
 void stk_vfs_set_metadata(struct stk_io *io, const char *url, const struct stk_object_info *info);
-/* stk_io_stat_path, and the metadata of an object, also of an archived one, which cannot be opened.
- * Of other files *info_out is zeroed. */
+/* Drops all cached metadata: the next use of each object requests it again. */
+void stk_vfs_forget_metadata(struct stk_io *io);
+/* stk_io_stat_path, but asks the store, and the metadata of an object, also of an archived one,
+ * which cannot be opened. Of other files *info_out is zeroed. */
 int stk_vfs_stat_object(struct stk_io *io, const char *path, struct stk_stat *stat_out,
                         struct stk_object_info *info_out, struct stoker_error *error);
 /* The metadata of an open remote file. Returns false for other files. */

@@ -34,6 +34,13 @@ void stk_vfs_set_metadata(struct stk_io *io, const char *url, const struct stk_o
     }
 }
 
+void stk_vfs_forget_metadata(struct stk_io *io)
+{
+    if (stk_io_is_vfs(io)) {
+        stk_metadata_cache_clear(stk_vfs_of(io)->remote.metadata_cache);
+    }
+}
+
 int stk_vfs_stat_object(struct stk_io *io, const char *path, struct stk_stat *stat_out,
                         struct stk_object_info *info_out, struct stoker_error *error)
 {

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "io/write.h"
+#include "storage/object/store.h"
 #include "storage/url/url_split.h"
 #include "storage/vfs/vfs.h"
 #include "storage/walk/key_range.h"
@@ -347,5 +348,34 @@ static int walk_folder(struct stk_walk *walk, char *path, uint32_t depth,
         }
     }
     stk_listing_free(&listing);
+    return status;
+}
+
+/* ---- prefixes ---- */
+
+int stk_walk_check_prefix(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    struct stk_object_url *object = NULL;
+    char *name = stk_strdup(path);
+    size_t bytes = strlen(path);
+    struct stk_stat stat = {.kind = STK_ENTRY_DIRECTORY};
+    int status = name ? 0 : stk_fail_memory(error, "walk");
+
+    if (status == 0 && stk_io_is_url(path) && !stk_vfs_is_external_url(path) &&
+        stk_object_url_parse(path, &object, NULL) == 0 && stk_object_url_has_key(object) &&
+        object->key[0]) {
+        while (bytes > 0 && name[bytes - 1] == '/') {
+            name[--bytes] = '\0';
+        }
+        status = stk_io_stat_path(io, name, &stat, error);
+        if (status == 0 && stat.kind != STK_ENTRY_DIRECTORY) {
+            status = stk_fail_errno(error, ENOENT, "no object has this prefix",
+                                    "list the bucket with 'stoker ls'; an object has this name "
+                                    "without the '/'",
+                                    "'%.400s'", path);
+        }
+    }
+    stk_object_url_free(object);
+    stk_free(name);
     return status;
 }

@@ -54,6 +54,9 @@ int stk_walk_open(struct stk_walk **walk_out, const struct stk_walk_options *opt
  */
 int stk_walk_next(struct stk_walk *walk, uint32_t timeout_ms, struct stk_walk_entry **entry_out,
                   struct stoker_error *error);
+/* After a walk of a store's prefix without entries: returns -ENOENT if nothing has this prefix, 0
+ * if there is at least an object that marks the folder, or if the URL has no key. */
+int stk_walk_check_prefix(struct stk_io *io, const char *path, struct stoker_error *error);
 void stk_walk_close(struct stk_walk *walk); /* takes; NULL is allowed */
 bool stk_walk_is_hidden(const char *name);
 

@@ -60,6 +60,7 @@ int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine
         return stk_fail_memory(error, "copy");
     }
     pthread_mutex_init(&copy->folders_lock, NULL);
+    pthread_mutex_init(&copy->rename_lock, NULL);
     pthread_cond_init(&copy->work, NULL);
     pthread_cond_init(&copy->turn, NULL);
     pthread_cond_init(&copy->queue_space, NULL);
@@ -67,6 +68,8 @@ int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine
     copy->engine = engine;
     copy->io = engine->io;
     copy->locked.last = &copy->locked.first;
+    copy->locked.last_note = &copy->locked.first_note;
+    copy->precision_ns = 1;
     copy->boot = boot_of(copy->io);
     status = resolve(copy, options, error);
     status = status < 0 ? status : reserve(copy, error);
@@ -88,17 +91,26 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
 {
     bool to_store;
 
-    if (options->kind < STOKER_COPY || options->kind > STOKER_REMOVE ||
-        options->source_count == 0 || !options->sources) {
+    if (options->kind < STOKER_COPY || options->kind > STOKER_MOVE || options->source_count == 0 ||
+        !options->sources) {
         return fail_options(error, "no kind or no source is set", "set kind and sources");
     }
     if ((options->destination == NULL) != (options->kind == STOKER_REMOVE) ||
         (options->destination && !options->destination[0])) {
         return fail_options(error, "a destination is missing or not allowed",
-                            "copy and sync need a destination, remove takes none");
+                            "copy, sync and move need a destination, remove takes none");
     }
     if (options->kind == STOKER_SYNC && options->source_count != 1) {
         return fail_options(error, "sync needs exactly one source folder", "name one source");
+    }
+    if (options->name_count > 0 &&
+        (options->source_count != 1 || !options->names || options->kind == STOKER_SYNC)) {
+        return fail_options(error, "names need exactly one source", "name the folder they are in");
+    }
+    if ((options->filter_count > 0 && !options->filters) ||
+        options->compare > STOKER_COMPARE_CHECKSUM) {
+        return fail_options(error, "a copy option is out of its range",
+                            "set filters, and compare to a value of its enum");
     }
     if (options->workers > STK_COPY_WORKERS_MAX || options->check > STOKER_CHECK_MD5 ||
         (options->part_bytes && (options->part_bytes < STK_UPLOAD_PART_BYTES_MIN ||
@@ -139,6 +151,10 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
     }
     options->destination = copy->destination;
     status = check_options(options, error);
+    if (status < 0) {
+        return status;
+    }
+    status = stk_copy_filters_read(copy, error);
     if (status < 0) {
         return status;
     }
@@ -280,6 +296,9 @@ void stoker_copy_close(struct stoker_copy *copy)
         stk_free(copy->sources[i]);
     }
     stk_free(copy->sources);
+    stk_copy_texts_free(copy->filters, copy->filter_count);
+    stk_copy_texts_free(copy->names_only, copy->name_count);
+    stk_copy_notes_free(copy);
     stk_free(copy->destination);
     stk_free((void *)(uintptr_t)copy->upload.storage_class);
     stk_free((void *)(uintptr_t)copy->upload.encryption);
@@ -295,12 +314,14 @@ void stoker_copy_close(struct stoker_copy *copy)
     stk_key_set_deinit(&copy->names);
     stk_key_set_deinit(&copy->other_names);
     stk_key_set_deinit(&copy->folders);
+    stk_key_set_deinit(&copy->inodes);
     stk_budget_release(&copy->engine->budget, copy->reserved);
     stk_descriptors_release(copy->descriptors);
     pthread_cond_destroy(&copy->queue_space);
     pthread_cond_destroy(&copy->turn);
     pthread_cond_destroy(&copy->work);
     pthread_mutex_destroy(&copy->folders_lock);
+    pthread_mutex_destroy(&copy->rename_lock);
     stk_background_job_deinit(&copy->job);
     stk_free(copy);
 }
@@ -356,25 +377,6 @@ int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
 
 /* ---- the planner ---- */
 
-/* Returns true for an error that affects all files, not one. */
-static bool is_final(int status)
-{
-    return status == -ENOSPC || status == -EDQUOT || status == -EROFS || status == -ENOMEM ||
-           status == STOKER_ERROR_BUDGET;
-}
-
-static void note_failure(struct stoker_copy *copy, int status, const struct stoker_error *error)
-{
-    if (status == STOKER_ERROR_CLOSED) {
-        return; /* after another failure, or stopped by the caller */
-    }
-    stk_background_job_fail_locked(&copy->job, status, error);
-    if (is_final(status) || load(&copy->files_failed) >= STK_COPY_FAILURES_MAX) {
-        atomic_store_explicit(&copy->job.stopping, true, memory_order_relaxed);
-        wake_locked(copy);
-    }
-}
-
 /* Ends files that were stopped between two parts. No worker runs any more. */
 static void end_open(struct stoker_copy *copy)
 {
@@ -395,7 +397,7 @@ static int run_planner(struct stoker_copy *copy, struct stoker_error *error)
 
     pthread_mutex_lock(&copy->job.lock);
     if (status < 0) {
-        note_failure(copy, status, error);
+        stk_copy_fail_locked(copy, status, error);
     }
     copy->locked.planned = true;
     copy->locked.listed = true;
@@ -413,334 +415,16 @@ static int run_planner(struct stoker_copy *copy, struct stoker_error *error)
     if (copy->options.delete_extra && !stk_background_job_is_stopping(&copy->job)) {
         status = stk_copy_remove_extra(copy, error);
     }
+    for (size_t i = 0; status == 0 && copy->options.kind == STOKER_MOVE &&
+                       copy->options.recursive && i < copy->options.source_count;
+         i++) {
+        status = stk_copy_remove_folders(copy, copy->sources[i], error);
+    }
     if (status == 0 && stk_background_job_is_stopping(&copy->job)) {
         *error = (struct stoker_error){0}; /* stopped by the caller: no failure to describe */
         status = STOKER_ERROR_CLOSED;
     }
     return status;
-}
-
-/* ---- workers ---- */
-
-struct work {
-    struct stk_copy_file *file;
-    uint32_t part; /* of an open one */
-    bool open;
-};
-
-static bool is_small(const struct stoker_copy *copy, const struct stk_copy_file *file)
-{
-    return file->keys || file->bytes <= copy->options.part_bytes;
-}
-
-/* A file that is not small counts as one of the parts in flight. */
-static bool needs_slot(const struct stk_copy_file *file)
-{
-    return !file->keys && file->bytes > STK_COPY_SMALL_BYTES;
-}
-
-/* Parts of open files come first, so that few files are open. */
-static bool take_locked(struct stoker_copy *copy, struct work *work)
-{
-    bool slot = copy->locked.parts_in_flight < copy->part_slots;
-    struct stk_copy_file *file = copy->locked.first;
-
-    for (struct stk_copy_file *open = copy->locked.open; open && slot; open = open->next) {
-        if (open->locked.next < open->part_count && !open->locked.failed) {
-            *work = (struct work){open, open->locked.next++, true};
-            copy->locked.parts_in_flight++;
-            return true;
-        }
-    }
-    if (!file || (!slot && needs_slot(file))) {
-        return false;
-    }
-    *work = (struct work){.file = file};
-    copy->locked.first = file->next;
-    if (!copy->locked.first) {
-        copy->locked.last = &copy->locked.first;
-    }
-    if (copy->locked.waiting-- == STK_COPY_QUEUE_MAX / 2 || copy->locked.waiting == 0) {
-        pthread_cond_broadcast(&copy->queue_space);
-    }
-    copy->locked.parts_in_flight += needs_slot(file);
-    return true;
-}
-
-/* Waits for work. Returns false if there is no more. */
-static bool take_work(struct stoker_copy *copy, struct work *work)
-{
-    bool taken = false;
-
-    pthread_mutex_lock(&copy->job.lock);
-    while (!stk_background_job_is_stopping(&copy->job)) {
-        taken = take_locked(copy, work);
-        if (taken || (copy->locked.planned && !copy->locked.first && !copy->locked.open &&
-                      copy->locked.active == 0)) {
-            break;
-        }
-        pthread_cond_wait(&copy->work, &copy->job.lock);
-    }
-    copy->locked.active += taken;
-    pthread_mutex_unlock(&copy->job.lock);
-    return taken;
-}
-
-static void finish_file(struct stoker_copy *copy, struct stk_copy_file *file, int status,
-                        const struct stoker_error *error)
-{
-    if (status == 0 && !file->keys) {
-        atomic_fetch_add_explicit(&copy->files_done, 1, memory_order_relaxed);
-    } else if (status < 0 && status != STOKER_ERROR_CLOSED) {
-        atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
-    }
-    pthread_mutex_lock(&copy->job.lock);
-    if (status < 0) {
-        note_failure(copy, status, error);
-    }
-    pthread_mutex_unlock(&copy->job.lock);
-    stk_copy_file_free(file);
-}
-
-static bool may_restart(const struct stoker_copy *copy, const struct stk_copy_file *file)
-{
-    return !file->restarted && !file->locked.told && !stk_background_job_is_stopping(&copy->job);
-}
-
-/* Queues a file again whose upload the store has lost, once. */
-static void restart_upload(struct stoker_copy *copy, struct stk_copy_file *file)
-{
-    atomic_fetch_sub_explicit(&copy->bytes_done, load(&file->bytes_done), memory_order_relaxed);
-    atomic_fetch_sub_explicit(&copy->bytes_kept, load(&file->bytes_reused), memory_order_relaxed);
-    atomic_store_explicit(&file->bytes_done, 0, memory_order_relaxed);
-    atomic_store_explicit(&file->bytes_reused, 0, memory_order_relaxed);
-    file->restarted = true;
-    pthread_mutex_lock(&copy->job.lock);
-    memset(&file->locked, 0, sizeof file->locked);
-    file->next = copy->locked.first;
-    copy->locked.first = file;
-    if (!file->next) {
-        copy->locked.last = &file->next;
-    }
-    copy->locked.waiting++;
-    pthread_cond_broadcast(&copy->work);
-    pthread_mutex_unlock(&copy->job.lock);
-}
-
-/* Copies one part. The last one ends the file. */
-static void run_part(struct stoker_copy *copy, const struct work *work, uint8_t *buffer)
-{
-    struct stk_copy_file *file = work->file, **link = &copy->locked.open;
-    struct stoker_error error = {0};
-    int status = stk_copy_file_part(copy, file, work->part, buffer, &error);
-    bool last, gone = status < 0 && file->upload && stk_upload_is_gone(file->upload);
-
-    pthread_mutex_lock(&copy->job.lock);
-    copy->locked.parts_in_flight--;
-    file->locked.done++;
-    if (status < 0) {
-        file->locked.failed = true;
-        file->locked.refused = file->locked.refused || !stk_copy_error_is_resumable(status);
-        if (!gone || !may_restart(copy, file)) {
-            if (!file->locked.told && status != STOKER_ERROR_CLOSED) {
-                atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
-                file->locked.told = true;
-            }
-            note_failure(copy, status, &error);
-        }
-        pthread_cond_broadcast(&copy->turn);
-    }
-    last = file->locked.done == (file->locked.failed || stk_background_job_is_stopping(&copy->job)
-                                     ? file->locked.next
-                                     : file->part_count);
-    if (last) {
-        file->locked.failed = file->locked.failed || file->locked.done < file->part_count;
-        while (*link != file) {
-            link = &(*link)->next;
-        }
-        *link = file->next;
-    }
-    pthread_cond_signal(&copy->work); /* for its slot */
-    pthread_mutex_unlock(&copy->job.lock);
-    if (last) {
-        bool failed = file->locked.failed;
-
-        status = stk_copy_file_end(copy, file, &error);
-        if (file->upload_lost && may_restart(copy, file)) {
-            restart_upload(copy, file);
-        } else {
-            finish_file(copy, file, failed ? STOKER_ERROR_CLOSED : status, &error);
-        }
-    }
-}
-
-static void open_parts(struct stoker_copy *copy, struct stk_copy_file *file)
-{
-    struct stoker_error error = {0};
-    int status = stk_copy_file_begin(copy, file, &error);
-
-    pthread_mutex_lock(&copy->job.lock);
-    copy->locked.parts_in_flight--; /* of the claim; its parts have their own */
-    if (status == 0) {
-        file->next = copy->locked.open;
-        copy->locked.open = file;
-        pthread_cond_broadcast(&copy->work);
-    }
-    pthread_mutex_unlock(&copy->job.lock);
-    if (status < 0) {
-        finish_file(copy, file, status, &error);
-    }
-}
-
-static void release_slot(struct stoker_copy *copy)
-{
-    pthread_mutex_lock(&copy->job.lock);
-    copy->locked.parts_in_flight--;
-    pthread_cond_signal(&copy->work);
-    pthread_mutex_unlock(&copy->job.lock);
-}
-
-/* Returns true if the destination is up to date, and counted as skipped, or if the copy was
- * stopped. */
-static bool finish_skipped(struct stoker_copy *copy, struct stk_copy_file *file,
-                           struct stk_view buffer)
-{
-    bool slot = needs_slot(file);
-    int same = buffer.data ? stk_copy_destination_matches(copy, file, buffer) : 0;
-
-    if (same == 0) {
-        return false;
-    }
-    if (same == 1) {
-        stk_copy_count_skipped(copy, file->bytes);
-    }
-    stk_copy_file_free(file);
-    if (slot) {
-        release_slot(copy);
-    }
-    return true;
-}
-
-static void run_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer)
-{
-    bool slot = needs_slot(file);
-    struct stoker_error error = {0};
-    int status = file->keys ? stk_copy_remove_keys(copy, file, &error)
-                            : stk_copy_file_small(copy, file, buffer, &error);
-
-    finish_file(copy, file, status, &error);
-    if (slot) {
-        release_slot(copy);
-    }
-}
-
-/* Returns a buffer for data that is not small; reuses an earlier one if possible. */
-static uint8_t *acquire_buffer(struct stoker_copy *copy, uint64_t bytes)
-{
-    uint8_t *buffer = NULL;
-
-    if (bytes <= copy->options.part_bytes) {
-        pthread_mutex_lock(&copy->job.lock);
-        if (copy->locked.buffer_count > 0) {
-            buffer = copy->locked.buffers[--copy->locked.buffer_count];
-        }
-        pthread_mutex_unlock(&copy->job.lock);
-        bytes = copy->options.part_bytes;
-    }
-    return buffer ? buffer : stk_pages_alloc(bytes);
-}
-
-static void release_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t bytes)
-{
-    if (!buffer) {
-        return;
-    }
-    if (bytes <= copy->options.part_bytes) {
-        bytes = copy->options.part_bytes;
-        pthread_mutex_lock(&copy->job.lock);
-        if (copy->locked.buffer_count < copy->part_slots) {
-            copy->locked.buffers[copy->locked.buffer_count++] = buffer;
-            buffer = NULL;
-        }
-        pthread_mutex_unlock(&copy->job.lock);
-    }
-    if (buffer) {
-        stk_pages_free(buffer, bytes);
-    }
-}
-
-/* Uses a buffer of its own, which is released before the copy. */
-static bool is_skipped(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *small)
-{
-    uint64_t bytes = needs_slot(file) ? copy->options.part_bytes : STK_COPY_SMALL_BYTES;
-    uint8_t *buffer = needs_slot(file) ? acquire_buffer(copy, bytes) : small;
-    bool kept = finish_skipped(copy, file, (struct stk_view){buffer, bytes});
-
-    if (buffer != small) {
-        release_buffer(copy, buffer, bytes);
-    }
-    return kept;
-}
-
-static void run_work(struct stoker_copy *copy, const struct work *work, uint8_t *small)
-{
-    struct stk_copy_file *file = work->file;
-    uint64_t bytes = work->open ? file->part_bytes : file->bytes;
-    uint8_t *buffer = small;
-
-    if (!work->open && file->hash[0] && is_skipped(copy, file, small)) {
-        return;
-    }
-    if (!work->open && !is_small(copy, file)) {
-        open_parts(copy, file);
-        return;
-    }
-    if (bytes > STK_COPY_SMALL_BYTES && !file->keys && !stk_copy_is_server_side(file)) {
-        buffer = acquire_buffer(copy, bytes); /* NULL: a function that needs it fails */
-    }
-    if (work->open) {
-        run_part(copy, work, buffer);
-    } else {
-        run_small(copy, file, buffer);
-    }
-    if (buffer != small) {
-        release_buffer(copy, buffer, bytes);
-    }
-}
-
-/* A worker without a buffer leaves, unless the planner would have no other worker. */
-static bool may_leave(struct stoker_copy *copy)
-{
-    bool others;
-
-    pthread_mutex_lock(&copy->job.lock);
-    others = copy->job.locked.running > copy->locked.left + 2;
-    copy->locked.left += others;
-    pthread_mutex_unlock(&copy->job.lock);
-    return others;
-}
-
-static void run_worker(struct stoker_copy *copy)
-{
-    uint8_t *small = stk_pages_alloc(STK_COPY_SMALL_BYTES);
-    struct work work;
-
-    if (!small && may_leave(copy)) {
-        return; /* the others copy all of it */
-    }
-    while (take_work(copy, &work)) {
-        run_work(copy, &work, small);
-        pthread_mutex_lock(&copy->job.lock);
-        copy->locked.active--;
-        if (copy->locked.active == 0) {
-            pthread_cond_broadcast(&copy->work); /* the end, maybe */
-            pthread_cond_broadcast(&copy->queue_space);
-        }
-        pthread_mutex_unlock(&copy->job.lock);
-    }
-    if (small) {
-        stk_pages_free(small, STK_COPY_SMALL_BYTES);
-    }
 }
 
 static int run(void *context, uint32_t thread, struct stoker_error *error)
@@ -751,6 +435,6 @@ static int run(void *context, uint32_t thread, struct stoker_error *error)
     if (thread == 0) {
         return run_planner(copy, error);
     }
-    run_worker(copy);
+    stk_copy_run_worker(copy);
     return 0;
 }

@@ -31,6 +31,7 @@
 #define STK_COPY_SMALL_BYTES (1u << 20) /* buffer of each worker, in addition to the parts */
 #define STK_COPY_PATH_BYTES_MAX (2 * STK_WALK_PATH_BYTES_MAX)
 #define STK_COPY_FAILURES_MAX 100u /* then the copy stops */
+#define STK_COPY_NOTES_MAX 10000u  /* that wait for the caller */
 
 /* A file of the destination. */
 struct stk_destination_file {
@@ -43,7 +44,10 @@ struct stk_copy_file {
     struct stk_copy_file *next;
     char *from, *to; /* owned; to: NULL for keys to be removed */
     uint64_t bytes, mtime_ns, version;
-    char *keys; /* owned: of objects to be removed, each with its NUL */
+    uint64_t ctime_ns, inode; /* of a local source, as it was opened */
+    uint32_t mode, to_mode;   /* permissions of a local source; of the file at `to`; 0: none */
+    bool check;               /* a worker compares it with the destination before it copies it */
+    char *keys;               /* owned: of objects to be removed, each with its NUL */
     uint32_t key_count;
     char hash[72]; /* of the source, if the destination has the same size: with the same hash it is
                       skipped */
@@ -65,13 +69,22 @@ struct stk_copy_file {
     uint64_t part_bytes;
     uint32_t part_count, parts_reused; /* parts_reused: the first ones, from an earlier run */
     _Atomic uint64_t bytes_done, bytes_reused; /* included in those of the copy */
-    bool upload_lost, restarted;   /* the store lost the upload; it was restarted for that */
+    bool upload_lost, restarted;   /* the store lost the upload; it was queued again, once */
     struct {                       /* with the copy's lock */
         uint32_t next, done, turn; /* parts: next to start; done; next to be written */
         bool failed;
+        bool changed; /* the source did */
         bool told;    /* its failure was recorded and counted */
         bool refused; /* a retry would fail, too: the uploaded parts are removed */
     } locked;
+};
+
+/* What happened to one file, until the caller takes it. */
+struct stk_copy_note {
+    struct stk_copy_note *next;
+    uint32_t kind;   /* enum stoker_copy_note_kind */
+    char *name, *to; /* owned; to: NULL: none */
+    struct stoker_error failure;
 };
 
 struct stoker_copy {
@@ -80,8 +93,12 @@ struct stoker_copy {
     struct stoker_copy_options options;
     struct stk_upload_options upload;
     char **sources, *destination; /* owned */
-    bool remote, folder;          /* the destination: is remote; is a folder */
-    uint64_t boot;                /* changes with each start of the machine */
+    char **filters, **names_only; /* owned, as options.filters and names */
+    size_t filter_count, name_count;
+    uint64_t precision_ns; /* of times of the local destination; 0: it stores none */
+    bool folds_names;      /* of the local destination: "A" and "a" are one file, or NFC and NFD */
+    bool remote, folder;   /* the destination: is remote; is a folder */
+    uint64_t boot;         /* changes with each start of the machine */
     uint64_t reserved;
     uint32_t descriptors; /* reserved: of the workers */
     uint32_t worker_count, part_slots;
@@ -99,7 +116,10 @@ struct stoker_copy {
     _Atomic uint64_t files_removed, files_failed, links_left_out, files_spared;
     _Atomic uint32_t odd_etags; /* objects whose ETag looks like an MD5 but is none */
     pthread_mutex_t folders_lock;
-    struct stk_key_set folders;              /* that were created; with folders_lock */
+    pthread_mutex_t rename_lock; /* with folds_names: of a look at a destination, and its rename */
+    struct stk_key_set folders;  /* that were created; with folders_lock */
+    struct stk_key_set inodes;   /* with folds_names: files of this run; with folders_lock */
+    _Atomic uint64_t bandwidth_ns;           /* when the next transfer may begin */
     pthread_cond_t work, turn, queue_space;  /* with job.lock */
     struct {                                 /* under job.lock */
         struct stk_copy_file *first, **last; /* waiting */
@@ -109,12 +129,26 @@ struct stoker_copy {
         uint8_t *buffers[STK_COPY_WORKERS_MAX]; /* of part_bytes, free */
         uint32_t buffer_count;
         uint32_t left; /* workers that had no memory for their buffer */
+        struct stk_copy_note *first_note, **last_note;
+        uint32_t note_count;
         bool planned, listed;
     } locked;
 };
 
 /* copy_plan.c: runs the planner. Returns 0 on success, or the error that ends the copy. */
 int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error);
+/* Finds out whether a recursive source is walked as a folder. Fails if it is an object and also a
+ * prefix, and the copy cannot have both. */
+int stk_copy_choose_folder(struct stoker_copy *copy, const char *path, bool *folder_out,
+                           struct stoker_error *error);
+/* Returns true if there are objects below the folder of this URL. */
+bool stk_copy_has_objects(struct stoker_copy *copy, const char *url);
+/* With folds_names: remembers a file that is in the destination. Returns 1; 0 if this run has it
+ * already under another name; -ENOMEM. */
+int stk_copy_add_inode(struct stoker_copy *copy, uint64_t inode);
+bool stk_copy_has_inode(struct stoker_copy *copy, uint64_t inode);
+/* Two names are one file: added: of stk_copy_add_inode. */
+int stk_copy_fail_folded(int added, const char *to, struct stoker_error *error);
 /* After all files were copied: removes files that the source does not have. */
 int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error);
 /* Takes ownership of file; waits for space in the queue. Returns 0 on success, STOKER_ERROR_CLOSED
@@ -122,6 +156,9 @@ int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error);
 int stk_copy_queue_push(struct stoker_copy *copy, struct stk_copy_file *file);
 struct stk_copy_file *stk_copy_file_new(const char *from, const char *to);
 void stk_copy_file_free(struct stk_copy_file *file);
+/* Counts a failure of one file and notes it. Returns 0 to go on, or status after too many. */
+int stk_copy_fail_entry(struct stoker_copy *copy, int status, const char *name,
+                        const struct stoker_error *error);
 /* Counts a file that is up to date. */
 void stk_copy_count_skipped(struct stoker_copy *copy, uint64_t bytes);
 
@@ -131,6 +168,17 @@ int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
                          struct stoker_error *error);
 int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const char *root,
                          bool extra, struct stoker_error *error);
+
+/* copy_move.c: MOVE: renames a local file if it lies on the destination's file system. Returns 1 if
+ * it did, 0 if it must be copied. */
+int stk_copy_try_rename(struct stoker_copy *copy, struct stk_copy_file *file,
+                        struct stoker_error *error);
+/* MOVE: removes the source of a file that was copied, unless it changed. */
+int stk_copy_remove_source(struct stoker_copy *copy, struct stk_copy_file *file,
+                           struct stoker_error *error);
+/* MOVE: removes the folders of a source that are empty. */
+int stk_copy_remove_folders(struct stoker_copy *copy, const char *source,
+                            struct stoker_error *error);
 
 /* copy_file.c: copies a small file; buffer: of at least its size. */
 int stk_copy_file_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
@@ -168,10 +216,41 @@ int stk_copy_checksum_resume(struct stoker_copy *copy, struct stk_copy_file *fil
 /* Reads bytes of a partial file of an earlier run. Returns false if they are not all there. */
 bool stk_copy_read_partial(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
                            uint8_t *buffer, uint64_t bytes);
-/* Returns 1 if the destination has the file's hash; 0 if not, or if it cannot be read;
- * STOKER_ERROR_CLOSED if the copy was stopped. */
+
+/* copy_compare.c: finds the precision of times at a local destination, and whether it folds names.
+ */
+void stk_copy_destination_probe(struct stoker_copy *copy);
+enum stk_copy_decision { STK_COPY_NEEDED = 0, STK_COPY_SKIP, STK_COPY_CHECK };
+/* there: the file at the destination. CHECK: a worker calls stk_copy_destination_matches. */
+enum stk_copy_decision stk_copy_compare(const struct stoker_copy *copy, const char *source,
+                                        const struct stk_stat *there,
+                                        const struct stk_walk_entry *entry);
+/* Compares checksums, or the bytes of two local files. Returns 1 if they are equal; 0 if not, or if
+ * that is unknown; STOKER_ERROR_CLOSED if the copy was stopped. */
 int stk_copy_destination_matches(struct stoker_copy *copy, const struct stk_copy_file *file,
                                  struct stk_view buffer);
+
+/* copy_filter.c: copies filters and names out of the options, and checks them. */
+int stk_copy_filters_read(struct stoker_copy *copy, struct stoker_error *error);
+/* Returns true if the filters select a name below a source. */
+bool stk_copy_is_selected(const struct stoker_copy *copy, const char *name);
+int stk_copy_copy_texts(const char *const *texts, size_t count, char ***copied_out,
+                        struct stoker_error *error);
+void stk_copy_texts_free(char **texts, size_t count);
+
+/* copy_queue.c: adds a note; to, failure: NULL: none. Of a dry run, waits for space. */
+void stk_copy_note(struct stoker_copy *copy, uint32_t kind, const char *name, const char *to,
+                   const struct stoker_error *failure);
+void stk_copy_note_locked(struct stoker_copy *copy, uint32_t kind, const char *name, const char *to,
+                          const struct stoker_error *failure);
+void stk_copy_notes_free(struct stoker_copy *copy);
+/* Records the failure that the copy returns; after too many, or one that affects all files, the
+ * copy stops. With job.lock. */
+void stk_copy_fail_locked(struct stoker_copy *copy, int status, const struct stoker_error *error);
+
+/* copy_worker.c: works until there is no more work. */
+void stk_copy_run_worker(struct stoker_copy *copy);
+
 int stk_copy_fail_no_buffer(const struct stk_copy_file *file, struct stoker_error *error);
 
 /* copy_destination.c: lists a remote destination once, instead of one request for each name.
@@ -198,7 +277,8 @@ int stk_copy_make_folders(struct stoker_copy *copy, const char *path, struct sto
 char *stk_copy_partial_path(const struct stk_copy_file *file, bool note);
 /* Returns true if the store copies the object itself (from S3 to S3), without a download. */
 bool stk_copy_is_server_side(const struct stk_copy_file *file);
-/* A number that depends on the source's version, the part size, and the start of the machine. */
+/* A number that depends on the source's version (of a local file: its inode and ctime), the part
+ * size, and the start of the machine. */
 uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file);
 
 #endif

@@ -1,4 +1,5 @@
-/* Checksums of a source that need its bytes in order, with those of an earlier run. */
+/* Checksums of a source that need its bytes in order, with those of an earlier run; and reads of
+ * the source. */
 #include "base/crypto/digest.h"
 #include "base/memory_pages.h"
 #include "storage/vfs/vfs.h"
@@ -183,38 +184,36 @@ int stk_copy_checksum_resume(struct stoker_copy *copy, struct stk_copy_file *fil
     return status;
 }
 
-/* ---- what lies at the destination ---- */
+/* ---- reads of the source ---- */
 
-int stk_copy_destination_matches(struct stoker_copy *copy, const struct stk_copy_file *file,
-                                 struct stk_view buffer)
+int stk_copy_fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
 {
-    uint8_t *bytes = (uint8_t *)(uintptr_t)buffer.data;
-    bool git = strlen(file->hash) == 40;
-    struct stk_checksum_state sum;
-    struct stk_file *current;
-    struct stk_checksum seal;
-    uint64_t done = 0;
-    char text[72];
-    int64_t got;
+    return stk_fail(error, STOKER_ERROR_CHANGED, "the file changed while it was read",
+                    "copy it again when no process writes to it", "'%.400s'", file->from);
+}
 
-    if (stk_io_open_file(copy->io, file->to, &current, NULL) < 0) {
-        return 0;
-    }
-    stk_checksum_begin(&sum, git ? STK_CHECKSUM_GIT_BLOB : STK_CHECKSUM_SHA256, file->bytes);
-    do {
-        got = stk_background_job_is_stopping(&copy->job)
-                  ? STOKER_ERROR_CLOSED
-                  : stk_io_read_wait(copy->io, current, done, bytes, buffer.bytes);
-        if (got > 0) {
-            stk_checksum_add(&sum, (struct stk_view){bytes, (size_t)got});
-            done += (uint64_t)got;
+/* Short reads are changes: the file was longer when it was opened. */
+int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
+                       struct stk_view *part, struct stoker_error *error)
+{
+    uint8_t *buffer = (uint8_t *)(uintptr_t)part->data;
+    size_t done = 0;
+
+    while (done < part->bytes) {
+        int64_t got = stk_io_read_wait(copy->io, file->source, offset + done, buffer + done,
+                                       part->bytes - done);
+
+        if (got == 0) {
+            return stk_copy_fail_changed(file, error);
         }
-    } while (got > 0 && done <= file->bytes);
-    stk_io_close_file(copy->io, current);
-    seal = stk_checksum_end(&sum);
-    stk_hex(seal.sum, stk_checksum_bytes(seal.kind), text);
-    if (got == STOKER_ERROR_CLOSED) {
-        return STOKER_ERROR_CLOSED;
+        if (got < 0) {
+            if (!error || !stk_io_last_read_error(copy->io, file->source, (int)got, error)) {
+                stk_fail(error, (int)got, "cannot read the file", "check the disk, or the server",
+                         "'%.400s' offset %llu", file->from, (unsigned long long)offset);
+            }
+            return (int)got;
+        }
+        done += (size_t)got;
     }
-    return got == 0 && done == file->bytes && strcmp(text, file->hash) == 0;
+    return 0;
 }

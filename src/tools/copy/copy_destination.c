@@ -30,6 +30,82 @@ static int add_file(struct stoker_copy *copy, const struct stk_walk_entry *entry
     return ++copy->destination_count < STK_COPY_DESTINATION_FILES_MAX ? 0 : STOKER_ERROR_LIMIT;
 }
 
+bool stk_copy_has_objects(struct stoker_copy *copy, const char *url)
+{
+    struct stk_walk_options options = {
+        .io = copy->io, .path = url, .folder = true, .folder_markers = true};
+    struct stk_walk *walk = NULL;
+    struct stk_walk_entry *entry = NULL;
+    int status = stk_walk_open(&walk, &options, NULL);
+
+    while (status == 0 &&
+           (status = stk_walk_next(walk, TICK_MS, &entry, NULL)) == STOKER_ERROR_AGAIN) {
+        status = stk_background_job_is_stopping(&copy->job) ? STOKER_ERROR_CLOSED : 0;
+    }
+    if (status == 1) {
+        stk_free(entry);
+    }
+    stk_walk_close(walk);
+    return status == 1;
+}
+
+int stk_copy_choose_folder(struct stoker_copy *copy, const char *path, bool *folder,
+                           struct stoker_error *error)
+{
+    size_t bytes = strlen(path);
+    struct stk_stat stat;
+
+    *folder = copy->options.recursive && bytes > 0 && path[bytes - 1] == '/';
+    if (*folder || !copy->options.recursive || !stk_io_is_url(path) ||
+        stk_vfs_is_external_url(path) || !stk_copy_can_list(path) ||
+        stk_io_stat_path(copy->io, path, &stat, NULL) < 0 || stat.kind != STK_ENTRY_FILE ||
+        !stk_copy_has_objects(copy, path)) {
+        return 0; /* a failure is reported by the walk */
+    }
+    *folder = copy->options.kind == STOKER_SYNC;
+    return *folder ? 0
+                   : stk_fail(error, STOKER_ERROR_ARGUMENT,
+                              "this is an object, and also the prefix of others",
+                              "end the source in '/' for the others; leave out --recursive for the "
+                              "object",
+                              "'%.400s'", path);
+}
+
+static struct stk_view inode_key(const uint64_t *inode)
+{
+    return (struct stk_view){(const uint8_t *)inode, sizeof *inode};
+}
+
+int stk_copy_add_inode(struct stoker_copy *copy, uint64_t inode)
+{
+    int added;
+
+    pthread_mutex_lock(&copy->folders_lock);
+    added = stk_key_set_add(&copy->inodes, inode_key(&inode));
+    pthread_mutex_unlock(&copy->folders_lock);
+    return added;
+}
+
+bool stk_copy_has_inode(struct stoker_copy *copy, uint64_t inode)
+{
+    bool has;
+
+    pthread_mutex_lock(&copy->folders_lock);
+    has = stk_key_set_has(&copy->inodes, inode_key(&inode));
+    pthread_mutex_unlock(&copy->folders_lock);
+    return has;
+}
+
+int stk_copy_fail_folded(int added, const char *to, struct stoker_error *error)
+{
+    return added < 0 ? stk_fail_memory(error, "copy")
+                     : stk_fail(error, STOKER_ERROR_ARGUMENT,
+                                "two names of the source are one file at the destination",
+                                "its file system ignores case, or Unicode forms: copy to another "
+                                "one, or rename one of them",
+                                "'%.400s'", to);
+}
+
 static int compare(const void *a, const void *b)
 {
     return strcmp(((const struct stk_destination_file *)a)->name,

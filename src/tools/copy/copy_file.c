@@ -103,16 +103,60 @@ static void remove_state_file(struct stoker_copy *copy, const struct stk_copy_fi
     stk_free(path);
 }
 
-/* Renames the complete file to its destination, while its lock is held. Without the sync a power
- * cut could leave an empty file there. Threads that sync at the same time share a commit of the
- * file system's journal. */
+/* Permissions of a partial file: never more than the file at the destination has, or the local
+ * source. 0: the default. */
+static uint32_t part_mode(struct stoker_copy *copy, struct stk_copy_file *file)
+{
+    struct stk_stat stat;
+    bool exists = stk_io_stat_path(copy->io, file->to, &stat, NULL) == 0;
+
+    file->to_mode = exists && stat.kind == STK_ENTRY_FILE ? stat.mode : 0;
+    return file->to_mode ? file->to_mode : file->mode;
+}
+
+static int rename_part(struct stoker_copy *copy, const struct stk_copy_file *file,
+                       struct stoker_error *error)
+{
+    struct stk_stat there;
+    int status;
+
+    if (!copy->folds_names) {
+        return stk_io_rename(copy->io, file->part_path, file->to, copy->options.no_clobber != 0,
+                             error);
+    }
+    pthread_mutex_lock(&copy->rename_lock); /* no other thread renames between look and rename */
+    if (stk_io_stat_path(copy->io, file->to, &there, NULL) == 0 &&
+        stk_copy_has_inode(copy, there.inode) && !file->check) {
+        status = stk_copy_fail_folded(0, file->to, error);
+    } else {
+        status = stk_io_rename(copy->io, file->part_path, file->to, copy->options.no_clobber != 0,
+                               error);
+    }
+    if (status == 0 && stk_io_stat_path(copy->io, file->to, &there, NULL) == 0) {
+        (void)stk_copy_add_inode(copy, there.inode);
+    }
+    pthread_mutex_unlock(&copy->rename_lock);
+    return status;
+}
+
+/* Gives the complete partial file its attributes and its name, after its bytes are on the disk:
+ * else a power cut leaves an empty file under its name. Threads that sync at the same time share a
+ * commit of the file system's journal. */
 static int publish(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
 {
-    int status = stk_io_sync_output(copy->io, file->out, error);
+    uint32_t mode = file->to_mode;
+    struct stk_stat part;
+    int status;
 
-    return status < 0 ? status
-                      : stk_io_rename(copy->io, file->part_path, file->to,
-                                      copy->options.no_clobber != 0, error);
+    if (!mode && file->mode && (file->mode & 0600) != 0600) { /* the partial file needed both */
+        mode = stk_io_stat_path(copy->io, file->part_path, &part, NULL) == 0
+                   ? part.mode & file->mode
+                   : 0;
+    }
+    status = stk_io_set_attributes(copy->io, file->out, mode,
+                                   file->mtime_ns ? &file->mtime_ns : NULL, error);
+    status = status < 0 ? status : stk_io_sync_output(copy->io, file->out, error);
+    return status < 0 ? status : rename_part(copy, file, error);
 }
 
 static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
@@ -127,7 +171,8 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
             stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
     if (status == 0) {
-        status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, 0, &current, error);
+        status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, part_mode(copy, file),
+                                       &current, error);
     }
     if (status == 0) {
         status = stk_io_truncate(copy->io, file->out, 0, error);
@@ -142,6 +187,23 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
         }
     }
     return status; /* whoever wants the same hidden file has it when close_file gave it back */
+}
+
+/* A local file that a process changed while it was sent may be older than its object, which the
+ * next sync would take for the newer one. */
+static int check_sent(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error)
+{
+    struct stk_stat stat;
+
+    if (file->from_object || stk_io_is_url(file->from)) {
+        return 0;
+    }
+    if (stk_io_stat_path(copy->io, file->from, &stat, NULL) == 0 &&
+        !is_other_version(file, &stat)) {
+        return 0;
+    }
+    return stk_copy_fail_changed(file, error);
 }
 
 /* A local file that a process changed while it was read may be a mix of two versions. */
@@ -187,6 +249,7 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
             status = file->to_object
                          ? stk_upload_put(store, file->to_object, body, &copy->upload, error)
                          : write_small(copy, file, body, error);
+            status = status == 0 && file->to_object ? check_sent(copy, file, error) : status;
         }
     }
     if (status == 0 && file->to_object) {
@@ -246,6 +309,9 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
         } else { /* more than the listing knew, maybe: what a killed run left is of this version */
             file->mtime_ns = stat.mtime_ns;
             file->version = stat.version;
+            file->ctime_ns = stat.ctime_ns;
+            file->inode = stat.inode;
+            file->mode = stat.mode;
         }
     }
     return status;
@@ -344,10 +410,12 @@ static void write_state_line(struct stoker_copy *copy, struct stk_copy_file *fil
 }
 
 /* Checks whether another run could continue from the data of this run: it must be able to detect
- * whether the source is unchanged, and whether the machine was restarted. */
+ * whether the source is unchanged, and whether the machine was restarted. Size and time are not
+ * enough, since different files may share them: a local file needs its inode and the time that no
+ * program can set, an object its ETag. */
 static bool can_resume(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
-    return copy->boot && (file->version != 0 || file->mtime_ns != 0);
+    return copy->boot && (stk_io_is_url(file->from) ? file->version != 0 : file->ctime_ns != 0);
 }
 
 /* Counts the parts in `current` bytes that are of this version and undamaged. Returns
@@ -441,7 +509,8 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
     if (!file->part_path) {
         return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
-    status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, 0, &current, error);
+    status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, part_mode(copy, file),
+                                   &current, error);
     if (status < 0) {
         return status;
     }
@@ -603,6 +672,7 @@ int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
     status = status < 0 ? status : stk_copy_checksum_verify(copy, file, NULL, error);
     if (file->upload) {
         status = status < 0 ? status : stk_upload_commit(file->upload, error);
+        status = status < 0 ? status : check_sent(copy, file, error);
         if (status == 0) {
             stk_vfs_set_metadata(copy->io, file->to, NULL);
         }

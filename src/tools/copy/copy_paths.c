@@ -153,6 +153,8 @@ uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_
 {
     uint64_t key = stk_random_key(stk_random_key(file->bytes, file->mtime_ns), file->version);
 
+    key = stk_random_key(stk_random_key(key, file->ctime_ns), file->inode);
+
     return stk_random_key(stk_random_key(key, file->part_bytes), copy->boot);
 }
 

@@ -9,7 +9,8 @@
 #define TICK_MS 100u
 
 static int plan_source(struct stoker_copy *copy, const char *source, struct stoker_error *error);
-static int skip_entry(struct stoker_copy *copy, const char *name, struct stoker_error *error);
+static int skip_entry(struct stoker_copy *copy, const char *source, const char *name,
+                      struct stoker_error *error);
 static int plan_entry(struct stoker_copy *copy, const char *source,
                       const struct stk_walk_entry *entry, struct stoker_error *error);
 
@@ -75,7 +76,7 @@ static int find_destination_kind(struct stoker_copy *copy, struct stoker_error *
         stk_object_url_free(object);
     }
     copy->folder = options->source_count > 1 || options->kind == STOKER_SYNC ||
-                   is_folder_name(copy->destination);
+                   copy->name_count > 0 || is_folder_name(copy->destination);
     if (copy->remote) {
         const char *key = strchr(copy->destination + 5, '/');
 
@@ -90,30 +91,52 @@ static int find_destination_kind(struct stoker_copy *copy, struct stoker_error *
         copy->folder = copy->folder || stat.kind == STK_ENTRY_DIRECTORY;
     }
     for (size_t i = 0; i < options->source_count && options->recursive && !copy->folder; i++) {
-        int status = stk_io_stat_path(copy->io, copy->sources[i], &stat, error);
+        bool url = stk_io_is_url(copy->sources[i]) && is_folder_name(copy->sources[i]);
+        int status = url ? 0 : stk_io_stat_path(copy->io, copy->sources[i], &stat, error);
 
         if (status < 0) {
             return status;
         }
-        copy->folder = stat.kind == STK_ENTRY_DIRECTORY;
+        copy->folder = url || stat.kind == STK_ENTRY_DIRECTORY;
     }
     if (copy->folder && copy->remote && options->update) {
         return stk_copy_destination_list(copy, error);
     }
-    return copy->folder && !copy->remote ? make_root(copy, error) : 0;
+    if (copy->folder && !copy->remote && !options->dry_run) {
+        int status = make_root(copy, error);
+
+        if (status == 0) {
+            stk_copy_destination_probe(copy);
+        }
+        return status;
+    }
+    return 0;
 }
 
-/* The real path of the destination, or of its deepest folder that exists. */
+/* The real path of the destination: of its deepest folder that exists, and the rest as text. */
 static void resolve_local(const struct stoker_copy *copy, char *real)
 {
     char *path = stk_strdup(copy->destination), *slash;
+    const char *rest;
+    size_t used;
 
     real[0] = '\0';
     while (path &&
-           stk_io_resolve(copy->io, path[0] ? path : ".", real, STK_COPY_PATH_BYTES_MAX) < 0 &&
+           stk_io_resolve(copy->io,
+                          path[0]                       ? path
+                          : copy->destination[0] == '/' ? "/"
+                                                        : ".",
+                          real, STK_COPY_PATH_BYTES_MAX) < 0 &&
            path[0]) {
         slash = strrchr(path, '/');
         *(slash ? slash : path) = '\0';
+    }
+    rest = copy->destination + (path ? strlen(path) : 0);
+    rest += strspn(rest, "/");
+    used = strlen(real);
+    if (rest[0] && used + strlen(rest) + 2 < STK_COPY_PATH_BYTES_MAX) {
+        snprintf(real + used, STK_COPY_PATH_BYTES_MAX - used, "%s%s",
+                 used > 0 && real[used - 1] == '/' ? "" : "/", rest);
     }
     stk_free(path);
 }
@@ -128,6 +151,22 @@ static bool is_in(const char *path, const char *folder)
     return strncmp(path, folder, bytes) == 0 && (path[bytes] == '/' || path[bytes] == '\0');
 }
 
+/* Writes a place of a store as kind, bucket and key, so that "S3://b" equals "s3://b/". */
+static int name_place(const char *url, char *text, struct stoker_error *error)
+{
+    struct stk_object_url *object = NULL;
+    int status = stk_vfs_is_external_url(url) ? 0 : stk_object_url_parse(url, &object, error);
+
+    if (object && stk_object_url_has_key(object)) {
+        snprintf(text, STK_COPY_PATH_BYTES_MAX, "%u/%s/%s", object->kind, object->bucket,
+                 object->key);
+    } else {
+        snprintf(text, STK_COPY_PATH_BYTES_MAX, "%s", url);
+    }
+    stk_object_url_free(object);
+    return status;
+}
+
 /* A folder that is copied into itself never ends, and one that lies in a destination where all else
  * is removed is removed. */
 static int check_nesting(const struct stoker_copy *copy, const char *source,
@@ -140,7 +179,16 @@ static int check_nesting(const struct stoker_copy *copy, const char *source,
     if (!copy->options.recursive || copy->remote != stk_io_is_url(source)) {
         return 0;
     }
-    if (!copy->remote) {
+    if (copy->remote) {
+        int status = name_place(source, real, error);
+
+        status = status < 0 ? status : name_place(copy->destination, near, error);
+        if (status < 0) {
+            return status;
+        }
+        from = real;
+        to = near;
+    } else {
         if (stk_io_resolve(copy->io, source, real, sizeof real) < 0 ||
             stk_io_stat_path(copy->io, source, &stat, NULL) < 0 ||
             stat.kind != STK_ENTRY_DIRECTORY) {
@@ -178,11 +226,12 @@ int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error)
         status = find_destination_kind(copy, error);
     }
     for (size_t i = 0; i < copy->options.source_count && status == 0; i++) {
-        if (copy->options.kind == STOKER_REMOVE) {
-            status = stk_copy_remove(copy, copy->sources[i], error);
-            continue;
+        status = copy->options.kind == STOKER_REMOVE
+                     ? stk_copy_remove(copy, copy->sources[i], error)
+                     : plan_source(copy, copy->sources[i], error);
+        if (status < 0 && status != STOKER_ERROR_CLOSED && copy->options.source_count > 1) {
+            status = stk_copy_fail_entry(copy, status, copy->sources[i], error);
         }
-        status = plan_source(copy, copy->sources[i], error);
     }
     if (status == 0 && copy->options.delete_extra &&
         atomic_load_explicit(&copy->files, memory_order_relaxed) == 0) {
@@ -193,19 +242,83 @@ int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error)
     return status;
 }
 
+/* An entry of a walk. */
+static int take_entry(struct stoker_copy *copy, const char *source,
+                      const struct stk_walk_entry *entry, struct stoker_error *error)
+{
+    size_t bytes;
+
+    if (copy->filter_count > 0 &&
+        !stk_copy_is_selected(copy,
+                              entry->name[0] ? entry->name : stk_copy_base_name(source, &bytes))) {
+        return 0;
+    }
+    return entry->kind == STK_ENTRY_OTHER ? skip_entry(copy, source, entry->name, error)
+                                          : plan_entry(copy, source, entry, error);
+}
+
+static int walk_source(struct stoker_copy *copy, const char *source, const char *below,
+                       struct stoker_error *error);
+
+/* The files and folders of options.names. */
+static int plan_names(struct stoker_copy *copy, const char *source, struct stoker_error *error)
+{
+    int status = 0;
+
+    for (size_t i = 0; i < copy->name_count && status == 0; i++) {
+        const char *name = copy->names_only[i];
+
+        status =
+            stk_copy_is_safe_path(name)
+                ? walk_source(copy, source, name, error)
+                : stk_fail(error, STOKER_ERROR_ARGUMENT, "a name is not below the source",
+                           "list paths relative to the source, without '..'", "'%.400s'", name);
+        if (status < 0 && status != STOKER_ERROR_CLOSED) {
+            status = stk_copy_fail_entry(copy, status, name, error);
+        }
+    }
+    return status;
+}
+
 static int plan_source(struct stoker_copy *copy, const char *source, struct stoker_error *error)
 {
+    return copy->name_count > 0 ? plan_names(copy, source, error)
+                                : walk_source(copy, source, "", error);
+}
+
+/* The entry with its name below another root. The result borrows from entry; free it. */
+static struct stk_walk_entry *add_prefix(const struct stk_walk_entry *entry, const char *below)
+{
+    size_t bytes = strlen(entry->name), slash = bytes > 0, prefix = strlen(below);
+    struct stk_walk_entry *named = stk_alloc(1, sizeof *named + prefix + slash + bytes + 1);
+
+    if (named) {
+        *named = *entry;
+        memcpy(named->name, below, prefix);
+        named->name[prefix] = '/';
+        memcpy(named->name + prefix + slash, entry->name, bytes + 1);
+    }
+    return named;
+}
+
+/* below: a name of options.names: its entries have this path before their names. */
+static int walk_source(struct stoker_copy *copy, const char *source, const char *below,
+                       struct stoker_error *error)
+{
+    char *path = stk_copy_join_path(source, below);
     struct stk_walk_options options = {
         .io = copy->io,
-        .path = source,
+        .path = path,
         .deep = copy->options.recursive != 0,
-        .folder = copy->options.recursive && is_folder_name(source),
         .special_files = true,
     };
     struct stk_walk *walk = NULL;
     struct stk_walk_entry *entry;
-    int status = stk_walk_open(&walk, &options, error);
+    uint64_t seen = 0;
+    int status = path ? stk_copy_choose_folder(copy, path, &options.folder, error)
+                      : stk_fail_memory(error, "copy");
 
+    status = status < 0 ? status : stk_walk_open(&walk, &options, error);
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
         if (stk_background_job_is_stopping(&copy->job)) {
             status = STOKER_ERROR_CLOSED;
@@ -216,21 +329,39 @@ static int plan_source(struct stoker_copy *copy, const char *source, struct stok
             break;
         }
         if (status == 1) {
-            status = entry->kind == STK_ENTRY_OTHER ? skip_entry(copy, entry->name, error)
-                                                    : plan_entry(copy, source, entry, error);
+            struct stk_walk_entry *named = below[0] ? add_prefix(entry, below) : entry;
+
+            seen++;
+            if (!named) {
+                status = stk_fail_memory(error, "copy");
+            } else if (below[0] && !copy->options.recursive && entry->name[0]) {
+                status = stk_fail(error, -EISDIR, "this is a folder", "copy it with --recursive",
+                                  "'%.400s'", path);
+            } else {
+                status = take_entry(copy, source, named, error);
+            }
+            stk_free(named == entry ? NULL : named);
             stk_free(entry);
         }
     }
     stk_walk_close(walk);
+    if (status == 0 && seen == 0 && options.folder) {
+        status = stk_walk_check_prefix(copy->io, path, error);
+    }
+    stk_free(path);
     return status;
 }
 
 /* A skipped entry of the source: the destination's entries of that name, and below it, are not
  * removed. */
-static int skip_entry(struct stoker_copy *copy, const char *name, struct stoker_error *error)
+static int skip_entry(struct stoker_copy *copy, const char *source, const char *name,
+                      struct stoker_error *error)
 {
     struct stk_view key = {(const uint8_t *)name, strlen(name)};
+    char *path = stk_copy_join_path(source, name);
 
+    stk_copy_note(copy, STOKER_NOTE_LEFT_OUT, path ? path : name, NULL, NULL);
+    stk_free(path);
     atomic_fetch_add_explicit(&copy->links_left_out, 1, memory_order_relaxed);
     return copy->options.delete_extra && stk_key_set_add(&copy->other_names, key) < 0
                ? stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy")
@@ -245,41 +376,31 @@ void stk_copy_count_skipped(struct stoker_copy *copy, uint64_t bytes)
     atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
 }
 
-/* Returns true if the destination is up to date, or may be, by its hash, if the source has one. */
-static bool is_unchanged(struct stoker_copy *copy, const char *to, const char *name,
-                         const struct stk_walk_entry *entry)
+/* Compares the destination with an entry. Returns enum stk_copy_decision, or a status below 0. */
+static int compare_destination(struct stoker_copy *copy, const char *source, const char *to,
+                               const char *name, const struct stk_walk_entry *entry,
+                               struct stoker_error *error)
 {
     struct stk_stat stat = {.kind = STK_ENTRY_FILE};
+    int decision;
 
     if (!copy->options.update) {
-        return false;
+        return STK_COPY_NEEDED;
     }
     if (copy->remote && copy->folder) {
         if (!stk_copy_destination_find(copy, name, &stat.bytes, &stat.mtime_ns)) {
-            return false;
+            return STK_COPY_NEEDED;
         }
     } else if (stk_io_stat_path(copy->io, to, &stat, NULL) < 0) {
-        return false;
+        return STK_COPY_NEEDED;
     }
-    /* Stores report full seconds. Times before 1970 occur, too: archives without a time produce
-     * them. */
-    if (stat.kind != STK_ENTRY_FILE || stat.bytes != entry->bytes ||
-        (stat.bytes > 0 && (int64_t)stat.mtime_ns + 999999999 < (int64_t)entry->mtime_ns)) {
-        return false;
-    }
-    return true;
-}
+    decision = stk_copy_compare(copy, source, &stat, entry);
+    if (decision != STK_COPY_NEEDED && copy->folds_names) {
+        int added = stk_copy_add_inode(copy, stat.inode);
 
-/* Only this file fails; the copy continues. */
-static int note_entry(struct stoker_copy *copy, int status, const struct stoker_error *error)
-{
-    atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
-    pthread_mutex_lock(&copy->job.lock);
-    stk_background_job_fail_locked(&copy->job, status, error);
-    pthread_mutex_unlock(&copy->job.lock);
-    return atomic_load_explicit(&copy->files_failed, memory_order_relaxed) < STK_COPY_FAILURES_MAX
-               ? 0
-               : status;
+        return added == 1 ? decision : stk_copy_fail_folded(added, to, error);
+    }
+    return decision;
 }
 
 static int check_entry(struct stoker_copy *copy, const char *source,
@@ -293,7 +414,8 @@ static int check_entry(struct stoker_copy *copy, const char *source,
                         "copy a file with 'stoker cp'; for web servers name each file", "'%.400s'",
                         source);
     }
-    if (entry->kind != STK_ENTRY_FILE || (!copy->options.recursive && entry->name[0])) {
+    if (entry->kind != STK_ENTRY_FILE ||
+        (!copy->options.recursive && entry->name[0] && copy->name_count == 0)) {
         return stk_fail(error, -EISDIR, "this is a folder", "copy it with --recursive", "'%.400s'",
                         source);
     }
@@ -324,8 +446,7 @@ static int plan_entry(struct stoker_copy *copy, const char *source,
     struct stk_copy_file *file = NULL;
     char *from = stk_copy_join_path(source, entry->name), *to = NULL, *base = NULL;
     const char *name = entry->name;
-    bool kept = false;
-    int status = from ? 0 : -ENOMEM;
+    int status = from ? 0 : -ENOMEM, decision = STK_COPY_NEEDED;
 
     if (status == 0 && !name[0]) { /* the source itself */
         size_t bytes;
@@ -340,7 +461,7 @@ static int plan_entry(struct stoker_copy *copy, const char *source,
     if (status == 0 && name) {
         status = check_entry(copy, source, entry, name, error);
         if (status < 0 && status != -EISDIR && status != -ENOTDIR && status != -ENOMEM) {
-            status = note_entry(copy, status, error);
+            status = stk_copy_fail_entry(copy, status, from, error);
             goto done;
         }
         to = copy->folder ? stk_copy_join_path(copy->destination, name)
@@ -352,8 +473,12 @@ static int plan_entry(struct stoker_copy *copy, const char *source,
     if (status == 0 && to) {
         atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&copy->bytes, entry->bytes, memory_order_relaxed);
-        kept = is_unchanged(copy, to, name, entry);
-        if (kept && !entry->hash[0]) {
+        decision = compare_destination(copy, source, to, name, entry, error);
+        if (decision < 0) {
+            status = stk_copy_fail_entry(copy, decision, from, error);
+            goto done;
+        }
+        if (decision == STK_COPY_SKIP) {
             stk_copy_count_skipped(copy, entry->bytes);
             goto done;
         }
@@ -366,7 +491,8 @@ static int plan_entry(struct stoker_copy *copy, const char *source,
     file->bytes = entry->bytes;
     file->mtime_ns = entry->mtime_ns;
     file->version = entry->version;
-    if (kept) {
+    file->check = decision == STK_COPY_CHECK;
+    if (file->check) {
         snprintf(file->hash, sizeof file->hash, "%s",
                  entry->hash); /* a worker reads the destination */
     }
@@ -389,5 +515,8 @@ int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error)
         status = stk_copy_remove_walk(copy, walk, copy->destination, true, error);
     }
     stk_walk_close(walk);
+    if (status == -ENOENT && copy->options.dry_run) {
+        status = 0; /* it would have been created */
+    }
     return status;
 }

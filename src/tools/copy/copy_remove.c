@@ -95,18 +95,47 @@ int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
     return status;
 }
 
+/* Notes a file that a dry run would remove. */
+static int note_removal(struct stoker_copy *copy, const char *root, const char *name)
+{
+    char *path = stk_copy_join_path(root, name);
+
+    stk_copy_note(copy, STOKER_NOTE_WOULD_REMOVE, path ? path : name, NULL, NULL);
+    stk_free(path);
+    atomic_fetch_add_explicit(&copy->files_removed, 1, memory_order_relaxed);
+    return 0;
+}
+
+/* Returns true if this run copied the file, or found it up to date, under a name that differs in
+ * case or Unicode form. */
+static bool is_of_this_run(struct stoker_copy *copy, const char *root, const char *name)
+{
+    char *path = stk_copy_join_path(root, name);
+    struct stk_stat stat;
+    bool has = !path || stk_io_stat_path(copy->io, path, &stat, NULL) < 0 ||
+               stk_copy_has_inode(copy, stat.inode);
+
+    stk_free(path);
+    return has;
+}
+
 /* Whether the source has what is called so. Of a link that is not followed nobody knows what lies
  * behind it. */
-static bool is_in_source(struct stoker_copy *copy, const char *name)
+static bool is_in_source(struct stoker_copy *copy, const char *root, const char *name)
 {
     struct stk_view key = {(const uint8_t *)name, strlen(name)};
 
-    if (stk_key_set_has(&copy->names, key)) {
+    if (stk_key_set_has(&copy->names, key) ||
+        (copy->folds_names && is_of_this_run(copy, root, name))) {
         return true;
     }
     for (; copy->other_names.count > 0 && key.bytes > 0; key.bytes--) {
         if ((name[key.bytes] == '/' || name[key.bytes] == '\0') &&
             stk_key_set_has(&copy->other_names, key)) {
+            char *path = stk_copy_join_path(root, name);
+
+            stk_copy_note(copy, STOKER_NOTE_NOT_DELETED, path ? path : name, NULL, NULL);
+            stk_free(path);
             atomic_fetch_add_explicit(&copy->files_spared, 1, memory_order_relaxed);
             return true;
         }
@@ -156,7 +185,13 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const 
             }
             continue;
         }
-        if (extra && is_in_source(copy, item->name)) {
+        if ((copy->filter_count > 0 && !stk_copy_is_selected(copy, item->name)) ||
+            (extra && is_in_source(copy, root, item->name))) {
+            stk_free(item);
+            continue;
+        }
+        if (extra && copy->options.dry_run) {
+            status = note_removal(copy, root, item->name);
             stk_free(item);
             continue;
         }
@@ -185,31 +220,52 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const 
     return status;
 }
 
+struct local_removal {
+    struct stoker_copy *copy;
+    const char *path;
+};
+
 static int visit_local(void *context, const char *name)
 {
-    struct stoker_copy *copy = context;
+    struct local_removal *removal = context;
+    struct stoker_copy *copy = removal->copy;
 
-    (void)name;
     if (stk_background_job_is_stopping(&copy->job)) {
         return STOKER_ERROR_CLOSED;
     }
+    if (name[0] && !stk_copy_is_selected(copy, name)) {
+        return 0;
+    }
     atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
-    return 1;
+    return copy->options.dry_run ? note_removal(copy, removal->path, name) : 1;
 }
 
 static void count_removed(void *context)
 {
-    struct stoker_copy *copy = context;
+    struct local_removal *removal = context;
 
-    atomic_fetch_add_explicit(&copy->files_removed, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&removal->copy->files_removed, 1, memory_order_relaxed);
+}
+
+static int fail_removal(void *context, const char *name, int status,
+                        const struct stoker_error *error)
+{
+    struct local_removal *removal = context;
+    char *path = stk_copy_join_path(removal->path, name);
+
+    status = stk_copy_fail_entry(removal->copy, status, path ? path : name, error);
+    stk_free(path);
+    return status;
 }
 
 /* A file, a link (never its target), or a folder with everything below it. */
 static int remove_local(struct stoker_copy *copy, const char *path, struct stoker_error *error)
 {
-    struct stk_tree_removal how = {.context = copy,
+    struct local_removal removal = {.copy = copy, .path = path};
+    struct stk_tree_removal how = {.context = &removal,
                                    .visit = visit_local,
                                    .removed = count_removed,
+                                   .failed = fail_removal,
                                    .folders = copy->options.recursive != 0};
 
     return stk_io_remove_tree(copy->io, path, &how, error);
@@ -258,12 +314,18 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
     struct stk_walk_options options = {
         .io = copy->io, .path = path, .deep = true, .folder_markers = true};
     size_t bytes = strlen(path);
+    uint64_t before = atomic_load_explicit(&copy->files, memory_order_relaxed);
     struct stk_walk *walk = NULL;
     struct stk_stat stat;
     int status;
 
     if (copy->options.unfinished_uploads) {
-        return remove_partial_files(copy, path, error);
+        return copy->options.dry_run
+                   ? stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                              "a dry run does not list unfinished uploads",
+                              "leave out the dry run, or list them with the store's own tool",
+                              "'%.400s'", path)
+                   : remove_partial_files(copy, path, error);
     }
     if (stk_io_is_url(path) && !stk_copy_can_write(path)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this location is read-only",
@@ -290,10 +352,23 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
     }
     if (stat.kind != STK_ENTRY_DIRECTORY) {
         atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
-        return remove_object(copy, path, error);
+        if (copy->filter_count > 0 &&
+            !stk_copy_is_selected(copy, stk_copy_base_name(path, &bytes))) {
+            return 0;
+        }
+        status =
+            copy->options.dry_run ? note_removal(copy, path, "") : remove_object(copy, path, error);
+        if (status < 0 || !copy->options.recursive || !stk_copy_has_objects(copy, path)) {
+            return status;
+        }
+        options.folder = true; /* an object, and also the prefix of others */
     }
     status = stk_walk_open(&walk, &options, error);
     status = status < 0 ? status : stk_copy_remove_walk(copy, walk, path, false, error);
     stk_walk_close(walk);
+    if (status == 0 && options.folder &&
+        atomic_load_explicit(&copy->files, memory_order_relaxed) == before) {
+        status = stk_walk_check_prefix(copy->io, path, error);
+    }
     return status;
 }

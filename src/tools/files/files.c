@@ -28,6 +28,8 @@
 struct stoker_walk {
     struct stoker_engine *engine; /* held */
     struct stk_walk *walk;
+    char *path; /* owned: the alias */
+    bool seen;  /* there was an entry */
 };
 
 static int check_info(const struct stoker_file_info *info, struct stoker_error *error)
@@ -190,11 +192,12 @@ int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine
     options.folder = named[0] && named[strlen(named) - 1] == '/';
     status = walk ? stk_walk_open(&walk->walk, &options, error)
                   : stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", named);
-    stk_free(named);
     if (status < 0) {
+        stk_free(named);
         stk_free(walk);
         return status;
     }
+    walk->path = named;
     walk->engine = engine;
     stk_engine_retain(engine);
     *walk_out = walk;
@@ -217,8 +220,10 @@ int stoker_walk_next(struct stoker_walk *walk, uint32_t timeout_ms, struct stoke
         copy_text(full.name, sizeof full.name, item->name);
         stk_options_write_output(info, &full, sizeof full, "file info", NULL);
         stk_free(item);
+        walk->seen = true;
     }
-    return status;
+    return status == 0 && !walk->seen ? stk_walk_check_prefix(walk->engine->io, walk->path, error)
+                                      : status;
 }
 
 void stoker_walk_close(struct stoker_walk *walk)
@@ -226,6 +231,7 @@ void stoker_walk_close(struct stoker_walk *walk)
     if (walk && stk_engine_check(walk->engine, NULL) == 0) {
         stk_walk_close(walk->walk);
         stk_engine_release(walk->engine);
+        stk_free(walk->path);
         stk_free(walk);
     }
 }
@@ -310,6 +316,13 @@ void stoker_files_prefetch_metadata(struct stoker_engine *engine, const char *co
         stk_vfs_prefetch_metadata(engine->io, names, count);
     }
     stk_free(names);
+}
+
+void stoker_files_forget_metadata(struct stoker_engine *engine)
+{
+    if (stk_engine_check(engine, NULL) == 0) {
+        stk_vfs_forget_metadata(engine->io);
+    }
 }
 
 int stk_file_fail(struct stoker_file *file, int64_t status, uint64_t offset,
