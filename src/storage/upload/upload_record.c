@@ -63,8 +63,8 @@ static int open_folder(char *path, size_t path_bytes)
     return fd;
 }
 
-/* Opens and locks a file of the folder. Returns -1 if another process has it, or if it is not a
- * record. */
+/* Opens and locks a file of the folder. Returns -1 if another process has it, if it is not a
+ * record, or if the file system has no locks; then a file that O_EXCL created is removed. */
 static int open_record(int folder, const char *name, int flags, struct stat *stat)
 {
     int fd = openat(folder, name, flags | O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
@@ -75,6 +75,9 @@ static int open_record(int folder, const char *name, int flags, struct stat *sta
     /* A file that was removed meanwhile has no name any more. */
     if (flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, stat) < 0 || !S_ISREG(stat->st_mode) ||
         stat->st_nlink != 1 || stat->st_uid != geteuid()) {
+        if (flags & O_EXCL) {
+            (void)unlinkat(folder, name, 0);
+        }
         close(fd);
         return -1;
     }

@@ -7,6 +7,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "storage/upload/upload_record.h"
 #include "storage/upload/xml_response.h"
 #include "test/server.h"
 #include "test/t.h"
@@ -16,7 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define PART (5u << 20)
 #define PARTS 1200u
@@ -550,6 +554,32 @@ static void test_removed(struct stk_store *store, const struct stk_object_url *o
 }
 
 /* A request without a key would make a bucket, or remove it. */
+static bool has_locks = true;
+
+/* Instead of the C library's: a file system without locks. */
+int flock(int fd, int operation)
+{
+    errno = ENOLCK;
+    return has_locks ? (int)syscall(SYS_flock, fd, operation) : -1;
+}
+
+static void test_no_locks(const char *cache)
+{
+    struct stk_view target = {(const uint8_t *)"target", 6}, value = {(const uint8_t *)"id", 2};
+    struct stk_upload_record record;
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf %s/uploads", cache);
+    T_EQ("no uploads", system(command), 0);
+    has_locks = false;
+    T_TRUE("no record", !stk_upload_record_add(&record, target, value));
+    snprintf(command, sizeof command, "rmdir %s/uploads", cache);
+    T_EQ("nothing is left", system(command), 0);
+    has_locks = true;
+    T_TRUE("a record", stk_upload_record_add(&record, target, value));
+    stk_upload_record_remove(&record);
+}
+
 static void test_no_key(struct stk_store *store, const struct stk_object_url *object)
 {
     static const struct reply any[] = {{"PUT", "", "200 OK", ""}, {"DELETE", "", "204 Gone", ""}};
@@ -646,6 +676,7 @@ int main(void)
     test_removed(store, object);
     test_no_key(store, object);
     test_answers();
+    test_no_locks(cache);
     stk_store_close(store);
     stk_object_url_free(object);
     t_server_stop(&server);
