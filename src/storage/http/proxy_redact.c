@@ -82,7 +82,9 @@ void stk_proxy_redact(char *text, size_t text_bytes)
             redact_value(text, text_bytes, value);
         }
     }
-    if (name && strcasestr(text, "proxy") && strchr(text, '\'')) {
+    /* libcurl prints the value, of which it has perhaps read another login than the one above. A
+     * host may have "proxy" in its name. */
+    if (name && strstr(text, "Unsupported proxy ")) {
         snprintf(text, text_bytes,
                  "the proxy of %s cannot be read: it must be http://user:password@host:port, with "
                  "other characters than letters and digits of a login as %%XX",

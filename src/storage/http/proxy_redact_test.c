@@ -21,6 +21,11 @@ int main(void)
         {"http://u:zeb%23ra1@h", "login zeb#ra1, zeb%23ra1", "login ***, ***"},
         {"http://u:a@h", "a zebra", "a zebra"}, /* too short to be known by its bytes */
         {"http://h:1", "Could not resolve proxy: h", "Could not resolve proxy: h"},
+        {"http://u:zebra1@h", "SSL: no alternative name matches target host 'minio-proxy.corp'",
+         "SSL: no alternative name matches target host 'minio-proxy.corp'"},
+        {"ftp://u:zebra1@h",
+         "Unsupported proxy 'ftp://u:zebra1@h', libcurl is built without the HTTPS-proxy support.",
+         NULL},
         {"", "Unsupported proxy syntax in ''", "Unsupported proxy syntax in ''"},
     };
     static const char *const names[] = {"https_proxy", "HTTPS_PROXY", "http_proxy",
