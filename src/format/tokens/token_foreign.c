@@ -11,12 +11,14 @@
 #define ARCHIVE "extract its files, and name those"
 #define TABLE "write its token columns with numpy.save, and name the .npy"
 
-static const struct foreign_row {
+struct foreign_row {
     const char *name, *advice;
     uint16_t at;
     uint8_t bytes;
     const char *magic;
-} foreign_rows[] = {
+};
+
+static const struct foreign_row packed_rows[] = {
     {"xz", UNPACK, 0, 6,
      "\xfd"
      "7zXZ\0"},
@@ -26,6 +28,10 @@ static const struct foreign_row {
     {"7-Zip", ARCHIVE, 0, 6, "7z\xbc\xaf\x27\x1c"},
     {"RAR", ARCHIVE, 0, 6, "Rar!\x1a\7"},
     {"a tar", ARCHIVE, TAR_MAGIC_AT, 5, "ustar"},
+};
+
+/* A file of bytes may begin with these: text, or a table whose bytes are the tokens. */
+static const struct foreign_row other_rows[] = {
     {"Parquet", TABLE, 0, 4, "PAR1"},
     {"Arrow (IPC file)", TABLE, 0, 6, "ARROW1"},
     {"Feather", TABLE, 0, 4, "FEA1"},
@@ -97,20 +103,33 @@ static const char *text_format(struct stk_view bytes, const char **advice_out)
     return is_printable(bytes) ? "text" : NULL;
 }
 
+static const struct foreign_row *find_row(struct stk_view bytes, const struct foreign_row *rows,
+                                          size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (is_at(bytes, rows[i].at, rows[i].magic, rows[i].bytes)) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
 const char *stk_token_foreign_format(struct stk_view bytes, uint32_t dtype, const char **advice_out)
 {
+    bool may_be_any = dtype == STOKER_UINT8 || dtype == STOKER_INT8;
+    const struct foreign_row *row;
+
     *advice_out = UNPACK;
     if (is_gzip(bytes) || is_bzip2(bytes)) {
         return is_gzip(bytes) ? "gzip" : "bzip2";
     }
-    for (size_t i = 0; i < STK_COUNT(foreign_rows); i++) {
-        const struct foreign_row *row = &foreign_rows[i];
-
-        if (is_at(bytes, row->at, row->magic, row->bytes)) {
-            *advice_out = row->advice;
-            return row->name;
-        }
+    row = find_row(bytes, packed_rows, STK_COUNT(packed_rows));
+    if (!row && !may_be_any) {
+        row = find_row(bytes, other_rows, STK_COUNT(other_rows));
     }
-    /* Bytes may be text. */
-    return dtype == STOKER_UINT8 || dtype == STOKER_INT8 ? NULL : text_format(bytes, advice_out);
+    if (row) {
+        *advice_out = row->advice;
+        return row->name;
+    }
+    return may_be_any ? NULL : text_format(bytes, advice_out);
 }

@@ -219,6 +219,9 @@ static const struct foreign_row {
     {"LFS pointer", "a Git LFS pointer", 0, "version https://git-lfs.github.com/spec/v1", 42,
      STOKER_UINT16},
     {"HTML", "a page of HTML", 0, "\r\n<!DOCTYPE html>", 17, STOKER_UINT16},
+    {"Parquet's magic in bytes", NULL, 0, "PAR1", 4, STOKER_UINT8},
+    {"PDF's magic in bytes", NULL, 0, "%PDF-", 5, STOKER_INT8},
+    {"zip as bytes", "zip", 0, "PK\3\4", 4, STOKER_INT8},
     {"HTML as bytes", NULL, 0, "<!DOCTYPE html>", 15, STOKER_UINT8},
 };
 
