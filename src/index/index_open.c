@@ -303,13 +303,15 @@ static int read_texts(const struct stk_index_map *map, const struct stk_index_fi
         return stk_index_map_fail(map, section->at, "a text has no end", error);
     }
     while (at < section->bytes) {
-        size_t bytes = strlen(text + at) + 1;
+        /* The file may change meanwhile: then a text has no end. */
+        size_t left = section->bytes - at, bytes = strnlen(text + at, left) + 1;
         struct stk_view word = {(const uint8_t *)text + at, bytes};
         uint32_t count = table->count;
-        int status = bytes > STK_INDEX_EXTENSION_BYTES_MAX && table->count < count_max &&
-                             count_max == STK_INDEX_EXTENSIONS_MAX
-                         ? STOKER_ERROR_LIMIT
-                         : stk_string_table_add(table, word, count_max, &number);
+        int status =
+            bytes > left || (bytes > STK_INDEX_EXTENSION_BYTES_MAX && table->count < count_max &&
+                             count_max == STK_INDEX_EXTENSIONS_MAX)
+                ? STOKER_ERROR_LIMIT
+                : stk_string_table_add(table, word, count_max, &number);
 
         if (status == -ENOMEM) {
             return stk_fail(error, status, "cannot map an index", "free memory", "'%s'", map->name);
