@@ -2,16 +2,21 @@
 #include "storage/vfs/spool.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "io/clock.h"
+#include "io/io.h"
 #include "io/temporary_file.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
-#define FIRST_BYTES (1u << 20)      /* of an object of unknown size */
-#define STEP_BYTES_MAX (256u << 20) /* by which it grows */
+#define FIRST_BYTES (1u << 20)     /* of an object of unknown size */
+#define STEP_BYTES_MAX (16u << 20) /* by which it grows, on the reactor */
 #define NS_PER_SECOND 1000000000ull
+#define SLICE_NS 50000000ull /* after which a thread that waits looks at its cancel flag */
 
 enum state { FILLING, READY, FAILED };
 
@@ -35,7 +40,7 @@ void stk_spools_init(struct stk_spools *spools, uint64_t bytes_max)
 {
     spools->bytes_max = bytes_max;
     pthread_mutex_init(&spools->lock, NULL);
-    pthread_cond_init(&spools->changed, NULL);
+    stk_cond_init(&spools->changed);
 }
 
 static void free_spool(struct stk_spool *spool)
@@ -176,46 +181,117 @@ static int finish_open(struct stk_spool *spool, struct stk_object_info *info,
     return 0;
 }
 
+static bool is_cancelled(void)
+{
+    const _Atomic bool *cancel = stk_io_cancel_flag();
+
+    return cancel && atomic_load_explicit(cancel, memory_order_relaxed);
+}
+
+/* Waits until another thread has fetched a spool, which ends by the deadline of its request, or
+ * until this thread is cancelled. */
+static int wait_locked(struct stk_spools *spools, const struct stk_spool *spool,
+                       struct stoker_error *error)
+{
+    while (spool->locked.state == FILLING) {
+        uint64_t until_ns = stk_clock_ns() + SLICE_NS;
+        struct timespec until = {.tv_sec = (time_t)(until_ns / NS_PER_SECOND),
+                                 .tv_nsec = (long)(until_ns % NS_PER_SECOND)};
+
+        if (is_cancelled()) {
+            return stk_fail(error, STOKER_ERROR_CLOSED, "the request was cancelled",
+                            "nothing is wrong", "'%.400s'", spool->url);
+        }
+        (void)pthread_cond_timedwait(&spools->changed, &spools->lock, &until);
+    }
+    return 0;
+}
+
+static void release_locked(struct stk_spools *spools, struct stk_spool *spool)
+{
+    if (--spool->locked.users == 0) {
+        spool->locked.unused_ns = stk_clock_ns();
+        trim_locked(spools);
+    }
+}
+
+/* Finds a spool that is ready, or waits for one. Returns 0 and NULL if there is none, or if the
+ * thread that fetched it was cancelled: then this thread fetches it. */
+static int find_locked(struct stk_spools *spools, const char *url,
+                       const struct stk_object_info *info, struct stk_spool **spool_out,
+                       struct stoker_error *error)
+{
+    struct stk_spool *spool;
+    int status;
+
+    do {
+        *spool_out = NULL;
+        spool = spools->locked.first;
+        while (spool && !is_same(spool, url, info)) {
+            spool = spool->next;
+        }
+        if (!spool) {
+            return 0;
+        }
+        spool->locked.users++;
+        status = wait_locked(spools, spool, error);
+        if (status == 0 &&
+            (spool->locked.state == READY || spool->locked.status != STOKER_ERROR_CLOSED)) {
+            *spool_out = spool;
+            return 0;
+        }
+        release_locked(spools, spool);
+    } while (status == 0); /* a spool that failed is not found again */
+    return status;
+}
+
+/* Creates a spool and fetches it, without the lock. Returns NULL without memory. */
+static struct stk_spool *fetch_locked(struct stk_spools *spools, struct stk_store *store,
+                                      const struct stk_object_url *object,
+                                      const struct stk_object_info *info)
+{
+    struct stk_spool *spool = new_locked(spools, object->url, info);
+    struct stoker_error why = {0};
+    int status;
+
+    if (!spool) {
+        return NULL;
+    }
+    pthread_mutex_unlock(&spools->lock);
+    status = fetch(spool, store, object, &why);
+    pthread_mutex_lock(&spools->lock);
+    spool->locked.state = status < 0 ? FAILED : READY;
+    spool->locked.status = status;
+    spool->locked.error = why;
+    pthread_cond_broadcast(&spools->changed);
+    return spool;
+}
+
 int stk_spool_open(struct stk_spools *spools, struct stk_store *store,
                    const struct stk_object_url *object, struct stk_object_info *info,
                    struct stk_spool **spool_out, struct stoker_error *error)
 {
-    struct stoker_error why = {0};
-    struct stk_spool *spool;
+    struct stk_spool *spool = NULL;
     int status;
 
     pthread_mutex_lock(&spools->lock);
     trim_locked(spools);
-    spool = spools->locked.first;
-    while (spool && !is_same(spool, object->url, info)) {
-        spool = spool->next;
-    }
-    if (spool) {
-        spool->locked.users++;
-        while (spool->locked.state == FILLING) { /* ends by the deadline of the request */
-            pthread_cond_wait(&spools->changed, &spools->lock);
-        }
-    } else {
-        spool = new_locked(spools, object->url, info);
+    status = find_locked(spools, object->url, info, &spool, error);
+    if (status == 0 && !spool) {
+        spool = fetch_locked(spools, store, object, info);
         if (!spool) {
-            pthread_mutex_unlock(&spools->lock);
-            return stk_fail(error, -ENOMEM, "cannot open an object", "free memory", "'%.400s'",
-                            object->url);
+            status = stk_fail(error, -ENOMEM, "cannot open an object", "free memory", "'%.400s'",
+                              object->url);
         }
-        pthread_mutex_unlock(&spools->lock);
-        status = fetch(spool, store, object, &why);
-        pthread_mutex_lock(&spools->lock);
-        spool->locked.state = status < 0 ? FAILED : READY;
-        spool->locked.status = status;
-        spool->locked.error = why;
-        pthread_cond_broadcast(&spools->changed);
     }
-    status = finish_open(spool, info, error);
+    if (status == 0) {
+        status = finish_open(spool, info, error);
+        if (status < 0) {
+            release_locked(spools, spool);
+            spool = NULL;
+        }
+    }
     pthread_mutex_unlock(&spools->lock);
-    if (status < 0) {
-        stk_spool_release(spools, spool);
-        spool = NULL;
-    }
     *spool_out = spool;
     return status;
 }
@@ -231,9 +307,6 @@ void stk_spool_release(struct stk_spools *spools, struct stk_spool *spool)
         return;
     }
     pthread_mutex_lock(&spools->lock);
-    if (--spool->locked.users == 0) {
-        spool->locked.unused_ns = stk_clock_ns();
-        trim_locked(spools);
-    }
+    release_locked(spools, spool);
     pthread_mutex_unlock(&spools->lock);
 }

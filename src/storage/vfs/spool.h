@@ -3,7 +3,8 @@
  * file, and all reads are served from that.
  *
  *   open --none of this version--> fetch (others wait) --> ready --last release--> freed
- *                                                       `-- size was unknown: kept for a minute
+ *    ^                                |                 `-- size was unknown: kept for a minute
+ *    `--others, if it was cancelled --'
  *
  * Owner: struct stk_remote_fs. Threads: any. Memory: one block a spool; the bytes are on disk.
  * Bound: bytes_max of an object whose size is unknown; the free space of the disk, less a tenth;
@@ -41,7 +42,8 @@ static inline bool stk_spool_is_needed(const struct stk_object_info *info)
 }
 
 /* Fetches an object, or finds it. Sets info->bytes if the server does not report it. Returns 0 on
- * success, -ENOSPC if the disk has no room, or the error of the request. */
+ * success, -ENOSPC if the disk has no room, STOKER_ERROR_CLOSED soon after the cancel flag of this
+ * thread is set, or the error of the request. */
 int stk_spool_open(struct stk_spools *spools, struct stk_store *store,
                    const struct stk_object_url *object, struct stk_object_info *info,
                    struct stk_spool **spool_out, struct stoker_error *error);
