@@ -15,6 +15,7 @@
 
 #define FOLDER_BYTES 1024u
 #define FREE_SHARE 10u /* one in so many bytes of the free space stays free */
+#define STEP_BYTES (16u << 20)
 
 /* Opens a file in a folder. Returns -1 if that is not possible. */
 static int open_in(const char *folder)
@@ -58,6 +59,25 @@ static int fail_space(struct stoker_error *error, int status, uint64_t bytes)
                           "%llu bytes", (unsigned long long)bytes);
 }
 
+/* Reserves space in steps, so that a signal interrupts a short call, which is repeated. Where the
+ * file system cannot reserve (NFS before 4.2), the file only becomes longer: posix_fallocate would
+ * write to each block. Returns 0 or -errno. */
+static int allocate(int fd, uint64_t at, uint64_t end)
+{
+    while (at < end) {
+        uint64_t step = stk_min(end - at, STEP_BYTES);
+
+        if (fallocate(fd, 0, (off_t)at, (off_t)step) == 0) {
+            at += step;
+        } else if (errno == EOPNOTSUPP || errno == ENOSYS) {
+            return ftruncate(fd, (off_t)end) < 0 ? -errno : 0;
+        } else if (errno != EINTR) {
+            return -errno;
+        }
+    }
+    return 0;
+}
+
 /* Reserves the space from the current size on, and maps the file. */
 static int reserve(struct stk_temporary_file *file, uint64_t bytes, struct stoker_error *error)
 {
@@ -73,9 +93,9 @@ static int reserve(struct stk_temporary_file *file, uint64_t bytes, struct stoke
     if (bytes > INT64_MAX || more > free_bytes) {
         return fail_space(error, -ENOSPC, bytes);
     }
-    failed = posix_fallocate(file->fd, (off_t)file->bytes, (off_t)more);
-    if (failed != 0) {
-        return fail_space(error, -failed, bytes);
+    failed = allocate(file->fd, file->bytes, bytes);
+    if (failed < 0) {
+        return fail_space(error, failed, bytes);
     }
     map = file->data ? mremap(file->data, file->bytes, bytes, MREMAP_MAYMOVE)
                      : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);

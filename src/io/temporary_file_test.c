@@ -5,8 +5,11 @@
 #include "test/t.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void test_bytes(void)
@@ -58,6 +61,41 @@ static void test_folders(void)
     T_ERROR("no folder", &error);
 }
 
+static int interruptions, fallocate_error;
+static off_t step_max;
+
+/* Instead of the C library's: a file system that cannot reserve, and signals. */
+int fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+    step_max = bytes > step_max ? bytes : step_max;
+    errno = interruptions > 0 ? EINTR : fallocate_error;
+    return interruptions-- > 0 || fallocate_error
+               ? -1
+               : (int)syscall(SYS_fallocate, fd, mode, offset, bytes);
+}
+
+static void test_reserve(void)
+{
+    struct stk_temporary_file file = {0};
+    struct stoker_error error = {0};
+    struct stat about;
+
+    interruptions = 3;
+    T_EQ("interrupted", stk_temporary_file_open(&file, 40u << 20, &error), 0);
+    T_EQ("step", step_max, 16 << 20);
+    T_TRUE("reserved", fstat(file.fd, &about) == 0 && about.st_blocks >= 40 << 11);
+    fallocate_error = EOPNOTSUPP;
+    T_EQ("cannot reserve", stk_temporary_file_resize(&file, 80u << 20, &error), 0);
+    T_TRUE("longer", fstat(file.fd, &about) == 0 && about.st_size == 80 << 20);
+    T_TRUE("no block was written", about.st_blocks < 80 << 11);
+    file.data[(80u << 20) - 1] = 1;
+    fallocate_error = ENOSPC;
+    T_EQ("full", stk_temporary_file_resize(&file, 96u << 20, &error), -ENOSPC);
+    T_ERROR("full", &error);
+    stk_temporary_file_close(&file);
+    fallocate_error = 0;
+}
+
 int main(void)
 {
     char cache[] = "/tmp/stoker-temporary-XXXXXX";
@@ -66,6 +104,7 @@ int main(void)
     setenv("STOKER_CACHE", cache, 1);
     test_bytes();
     test_full();
+    test_reserve();
     test_folders();
     T_EQ("nothing is left", rmdir(cache), 0);
     return t_finish();
