@@ -60,3 +60,37 @@ bool stk_parse_is_end(const char *at, const char *end)
 {
     return at + strspn(at, " \t\r\n") == end;
 }
+
+bool stk_parse_size(const char *text, bool with_unit, uint64_t *size_out)
+{
+    static const char units[] = "KkMmGgTt";
+    uint64_t value = 0;
+    unsigned shift = 0;
+
+    if (*text < '0' || *text > '9') {
+        return false;
+    }
+    for (; *text >= '0' && *text <= '9'; text++) {
+        uint64_t digit = (uint64_t)(*text - '0');
+
+        if (value > (UINT64_MAX - digit) / 10) {
+            return false;
+        }
+        value = value * 10 + digit;
+    }
+    if (with_unit && *text) {
+        const char *unit = strchr(units, *text);
+
+        if (!unit) {
+            return false;
+        }
+        shift = 10 * ((unsigned)(unit - units) / 2 + 1);
+        text++;
+        text += strcmp(text, "B") == 0 ? 1 : strcmp(text, "iB") == 0 ? 2 : 0;
+    }
+    if (*text || value > UINT64_MAX >> shift) {
+        return false;
+    }
+    *size_out = value << shift;
+    return true;
+}

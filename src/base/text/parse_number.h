@@ -17,6 +17,11 @@
 bool stk_parse_int64(const char *text, const char **end_out, int64_t *number_out);
 bool stk_parse_double(const char *text, const char **end_out, double *number_out);
 
+/* Parse a text that is an integer of 64 bits without a sign and nothing else; with_unit: perhaps
+ * with a unit of 1,024 (K, KB, KiB, ... T; any case of the first letter). Return false if it is
+ * not, or does not fit. */
+bool stk_parse_size(const char *text, bool with_unit, uint64_t *size_out);
+
 /* True if only white space (space, tab, line feed, carriage return) is left up to `end`, where the
  * text ends. */
 bool stk_parse_is_end(const char *at, const char *end);

@@ -50,6 +50,42 @@ static const struct real_row {
     {".", false, 0, 0},
 };
 
+static const struct size_row {
+    const char *text;
+    bool good, without_unit; /* without_unit: good without units, too */
+    uint64_t size;
+} size_rows[] = {
+    {"0", true, true, 0},
+    {"18446744073709551615", true, true, UINT64_MAX},
+    {"18446744073709551616", false, false, 0},
+    {"4K", true, false, 4096},
+    {"4kB", true, false, 4096},
+    {"4MiB", true, false, 4 << 20},
+    {"1g", true, false, 1 << 30},
+    {"16777215T", true, false, 16777215ull << 40},
+    {"16777216T", false, false, 0},
+    {"4B", false, false, 0},
+    {"4 MiB", false, false, 0},
+    {"4MiBs", false, false, 0},
+    {"4.5G", false, false, 0},
+    {"-1", false, false, 0},
+    {" 1", false, false, 0},
+    {"", false, false, 0},
+    {"K", false, false, 0},
+};
+
+static void test_sizes(void)
+{
+    T_EACH(size_row, row, size_rows)
+    {
+        uint64_t size = 0;
+
+        T_EQ(row->text, stk_parse_size(row->text, true, &size), row->good);
+        T_TRUE(row->text, size == row->size);
+        T_EQ(row->text, stk_parse_size(row->text, false, &size), row->without_unit);
+    }
+}
+
 static void test_numbers(void)
 {
     T_EACH(int_row, row, int_rows)
@@ -77,6 +113,7 @@ int main(void)
     static const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8"};
     static const char space[] = " \n\t", rest[] = " x";
 
+    test_sizes();
     test_numbers();
     for (size_t i = 0; i < STK_COUNT(locales); i++) {
         if (setlocale(LC_ALL, locales[i])) {

@@ -2,9 +2,9 @@
  * options nor parses units. */
 #include "programs/cli/args.h"
 
+#include "base/text/parse_number.h"
 #include "programs/cli/terminal.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -346,7 +346,6 @@ static const struct option *option_find(const struct command *command, const cha
 static int option_unknown(const struct command *command, const char *typed, size_t typed_bytes);
 static int option_set(struct args *args, const struct option *option, const char *text);
 static int choice_find(const char *words, const char *text, uint64_t low, uint64_t *value_out);
-static bool number_parse(const char *text, bool with_unit, uint64_t *value_out);
 static unsigned distance(const char *a, const char *b);
 
 /* Returns the long name of a short option, or NULL. */
@@ -511,12 +510,12 @@ int args_change(struct args *args, const struct command *command, const char *se
 
 bool args_number(const char *text, uint64_t *value_out)
 {
-    return number_parse(text, false, value_out);
+    return stk_parse_size(text, false, value_out);
 }
 
 bool args_size(const char *text, uint64_t *value_out)
 {
-    return number_parse(text, true, value_out);
+    return stk_parse_size(text, true, value_out);
 }
 
 static const struct option *option_find(const struct command *command, const char *name,
@@ -624,7 +623,8 @@ static int option_set(struct args *args, const struct option *option, const char
     case OPTION_MAYBE_NUMBER:
     case OPTION_BYTES:
     case OPTION_MAYBE_BYTES:
-        if (number_parse(text, bytes, &number) && number >= option->low && number <= option->high) {
+        if (stk_parse_size(text, bytes, &number) && number >= option->low &&
+            number <= option->high) {
             *(uint64_t *)field = number;
             return EXIT_FINE;
         }
@@ -656,40 +656,6 @@ static int choice_find(const char *words, const char *text, uint64_t low, uint64
         word += word_bytes + (word[word_bytes] == '|');
     }
     return -1;
-}
-
-/* Digits, and for bytes a unit of 1,024: K, KB, KiB ... T. */
-static bool number_parse(const char *text, bool with_unit, uint64_t *value_out)
-{
-    static const char units[] = "KMGT";
-    char *end = NULL;
-    unsigned shift = 0;
-
-    if (text[0] < '0' || text[0] > '9') {
-        return false; /* strtoull would accept a sign */
-    }
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno) {
-        return false;
-    }
-    if (with_unit && *end) {
-        char letter = (char)(*end >= 'a' && *end <= 'z' ? *end - 'a' + 'A' : *end);
-        const char *unit = strchr(units, letter);
-        if (!unit) {
-            return false;
-        }
-        shift = 10 * (unsigned)(unit - units + 1);
-        end++;
-        if (strcmp(end, "B") == 0 || strcmp(end, "iB") == 0) {
-            end += strlen(end);
-        }
-    }
-    if (*end || value > UINT64_MAX >> shift) {
-        return false;
-    }
-    *value_out = value << shift;
-    return true;
 }
 
 /* Levenshtein's distance, one row at a time. Words of more than WORD_MAX are cut. */

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/memory_pages.h"
+#include "base/text/parse_number.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,22 +19,32 @@
 #define NAMES_MIN 1000000u
 #define SPOOL_BYTES_MAX (64ull << 30)
 
-/* The limit keeps a server whose listing never ends from filling the memory. */
-static uint64_t names_max(void)
+/* Reads a limit from an environment variable; 0 and "" mean the default. */
+static int read_limit(const char *name, bool with_unit, uint64_t *limit, struct stoker_error *error)
 {
-    const char *text = getenv("STOKER_LIST_NAMES_MAX");
-    uint64_t most = text ? strtoull(text, NULL, 10) : 0;
+    const char *text = getenv(name);
+    uint64_t value = 0;
 
-    return most > 0 ? most : stk_max(stk_cgroup_available_memory() / NAMES_SHARE, NAMES_MIN);
+    if (text && text[0] && !stk_parse_size(text, with_unit, &value)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "an environment variable is not a number",
+                        with_unit ? "set it to bytes, like 4000000 or 64GiB, or remove it"
+                                  : "set it to a number, like 5000000, or remove it",
+                        "%s='%.100s'", name, text);
+    }
+    *limit = value > 0 ? value : *limit;
+    return 0;
 }
 
-/* The limit keeps a server whose body never ends from filling the disk. */
-static uint64_t spool_bytes_max(void)
+/* The limits keep a server whose listing never ends from filling the memory, and one whose body
+ * never ends from filling the disk. */
+static int read_limits(uint64_t *names_max, uint64_t *spool_bytes_max, struct stoker_error *error)
 {
-    const char *text = getenv("STOKER_SPOOL_BYTES_MAX");
-    uint64_t most = text ? strtoull(text, NULL, 10) : 0;
+    int status;
 
-    return most > 0 ? most : SPOOL_BYTES_MAX;
+    *names_max = stk_max(stk_cgroup_available_memory() / NAMES_SHARE, NAMES_MIN);
+    *spool_bytes_max = SPOOL_BYTES_MAX;
+    status = read_limit("STOKER_LIST_NAMES_MAX", false, names_max, error);
+    return status < 0 ? status : read_limit("STOKER_SPOOL_BYTES_MAX", true, spool_bytes_max, error);
 }
 
 int stk_vfs_open(struct stk_io **io_out, struct stk_io *backend,
@@ -48,8 +59,16 @@ int stk_vfs_open(struct stk_io **io_out, struct stk_io *backend,
                                       .no_hedges = options->no_hedges,
                                       .hedge_percent_max = options->hedge_percent_max,
                                       .check_md5_etags = options->check_md5_etags};
-    struct stk_vfs *vfs = stk_alloc(1, sizeof *vfs);
-    int status = vfs ? stk_metadata_cache_open(&vfs->remote.metadata_cache) : -ENOMEM;
+    uint64_t names_max = 0, spool_bytes_max = 0;
+    int status = read_limits(&names_max, &spool_bytes_max, error);
+    struct stk_vfs *vfs;
+
+    if (status < 0) {
+        stk_io_close(backend);
+        return status;
+    }
+    vfs = stk_alloc(1, sizeof *vfs);
+    status = vfs ? stk_metadata_cache_open(&vfs->remote.metadata_cache) : -ENOMEM;
 
     if (status == 0 && options->budget) {
         status = stk_prefetch_open(&vfs->remote.prefetch, options->budget);
@@ -62,8 +81,8 @@ int stk_vfs_open(struct stk_io **io_out, struct stk_io *backend,
     }
     pthread_mutex_init(&vfs->lock, NULL);
     stk_lazy_store_init(&vfs->remote.store, &store);
-    stk_spools_init(&vfs->remote.spools, spool_bytes_max());
-    vfs->remote.names_max = names_max();
+    stk_spools_init(&vfs->remote.spools, spool_bytes_max);
+    vfs->remote.names_max = names_max;
     vfs->backend = backend;
     vfs->options = *options;
     vfs->options.read_timeout_ms = timeout_ms;
