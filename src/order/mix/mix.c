@@ -6,6 +6,36 @@
  * T). As L is at least T / (smallest weight), a source's F_i(f) - F_(i-1)(f) never decreases. */
 #include "order/mix/mix_private.h"
 
+void stk_mix_deal(const struct stk_mix *mix, const struct stk_mix_segment *segment, uint64_t frame,
+                  uint64_t offset, uint64_t count, uint64_t *drawn_out)
+{
+    struct stk_permutation permutation;
+
+    for (uint64_t i = 0; i < count; i++) {
+        drawn_out[i] = mix->in_sequence
+                           ? stk_mix_sequence_draw(segment, mix->source_count, frame, offset + i)
+                           : offset + i;
+    }
+    if (!mix->in_sequence) {
+        stk_permutation_init(&permutation, stk_mix_frame_key(mix, segment, frame),
+                             stk_mix_frame_units(segment, frame));
+        stk_permutation_apply_all(&permutation, drawn_out, (uint32_t)count);
+    }
+}
+
+uint64_t stk_mix_undeal(const struct stk_mix *mix, const struct stk_mix_segment *segment,
+                        uint64_t frame, uint64_t drawn)
+{
+    struct stk_permutation permutation;
+
+    if (mix->in_sequence) {
+        return stk_mix_sequence_offset(segment, mix->source_count, frame, drawn);
+    }
+    stk_permutation_init(&permutation, stk_mix_frame_key(mix, segment, frame),
+                         stk_mix_frame_units(segment, frame));
+    return stk_permutation_invert(&permutation, drawn);
+}
+
 uint64_t stk_mix_draw_run(const struct stk_mix *mix, uint64_t position,
                           struct stk_mix_draw *draw_out)
 {
@@ -21,8 +51,7 @@ uint64_t stk_mix_draw_run(const struct stk_mix *mix, uint64_t position,
     if (mix->deals_groups) {
         drawn = stk_mix_group_draw(mix, segment, at.quotient, at.remainder);
     } else {
-        drawn = stk_permute(stk_mix_frame_key(mix, segment, at.quotient), at.remainder,
-                            stk_mix_frame_units(segment, at.quotient));
+        stk_mix_deal(mix, segment, at.quotient, at.remainder, 1, &drawn);
     }
     pick = stk_mix_pick_at(segment, mix->source_count, at.quotient, drawn);
     rotated = mix->rotates_units
@@ -45,17 +74,12 @@ static uint64_t draws_of_frame(const struct stk_mix *mix, struct stk_quotient un
     struct stk_quotient at = stk_mix_frame_of(segment, unit.quotient);
     uint64_t units = stk_mix_frame_units(segment, at.quotient), drawn[STK_PERMUTE_STRIDE];
     uint64_t offset = unit.remainder, left = count;
-    struct stk_permutation frame;
 
-    stk_permutation_init(&frame, stk_mix_frame_key(mix, segment, at.quotient), units);
     while (left > 0 && at.remainder < units) {
         uint64_t last = stk_divide(offset + left - 1, &mix->unit).quotient + 1;
         uint64_t piece = stk_min(stk_min(last, units - at.remainder), STK_PERMUTE_STRIDE);
 
-        for (uint64_t i = 0; i < piece; i++) {
-            drawn[i] = at.remainder + i;
-        }
-        stk_permutation_apply_all(&frame, drawn, (uint32_t)piece);
+        stk_mix_deal(mix, segment, at.quotient, at.remainder, piece, drawn);
         for (uint64_t i = 0; i < piece; i++) {
             struct stk_mix_pick pick =
                 stk_mix_pick_at(segment, mix->source_count, at.quotient, drawn[i]);
@@ -103,7 +127,7 @@ uint64_t stk_mix_change_position(const struct stk_mix *mix, uint64_t delivered)
     }
     segment = stk_mix_segment_of(mix, unit);
     frame = stk_mix_frame_of(segment, unit).quotient;
-    return stk_min(mix->end, (segment->first + frame * segment->frame.number +
+    return stk_min(mix->end, (segment->first + stk_mix_frame_begin(segment, frame) +
                               stk_mix_frame_units(segment, frame)) *
                                  mix->unit.number);
 }
@@ -135,7 +159,13 @@ struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint3
                      (pick.source ? segment->rest_quota[pick.source - 1] : 0);
         return pick;
     }
-    if (segment->is_even) {
+    if (segment->period.number > 0) {
+        /* A frame has at most two units more than the quota. */
+        pick.source = first_with(segment->quota, source_count, drawn > 1 ? drawn - 1 : 0);
+        while (stk_mix_frame_units_up_to(segment, pick.source, frame) <= drawn) {
+            pick.source++;
+        }
+    } else if (segment->is_even) {
         pick.source = first_with(segment->quota, source_count, drawn + 1);
     } else {
         pick.source = first_with(segment->quota, source_count, drawn);
@@ -174,7 +204,6 @@ bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
     struct stk_quotient unit = stk_divide(index, &mix->unit);
     const struct stk_mix_segment *segment = mix->segments;
     uint64_t frame, delivered, first, end, drawn;
-    struct stk_permutation permutation;
 
     for (uint32_t i = 1; i < mix->segment_count; i++) { /* excluded sources: no units */
         segment = mix->segments[i].before[source] <= unit.quotient ? &mix->segments[i] : segment;
@@ -197,11 +226,9 @@ bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
     if (mix->deals_groups) {
         drawn = stk_mix_group_offset(mix, segment, frame, drawn);
     } else {
-        stk_permutation_init(&permutation, stk_mix_frame_key(mix, segment, frame),
-                             stk_mix_frame_units(segment, frame));
-        drawn = stk_permutation_invert(&permutation, drawn);
+        drawn = stk_mix_undeal(mix, segment, frame, drawn);
     }
-    first = (segment->first + frame * segment->frame.number + drawn) * mix->unit.number;
+    first = (segment->first + stk_mix_frame_begin(segment, frame) + drawn) * mix->unit.number;
     if (mix->rotates_units) {
         struct stk_mix_pick pick = {source, unit.quotient};
         uint64_t turn = stk_mix_group_unit(mix, first, pick, 0);

@@ -1,9 +1,13 @@
 /* order/mix/mix.h: a mix of sources by weights: maps (seed, weights, position) to a source and a
- * position in it, in O(1) time. Version 1.
+ * position in it, in O(1) time. Version 2; version 1 remains for states that were saved with it.
  *
  *   0             change            source 2 exhausted                              the end
  *   | frame | frame | fr | frame | frame | frame | f | frame | frame | ...               |
  *   |  segment: weights  |  segment: other weights   |  segment: without source 2        |
+ *
+ *   0               epoch           change          epoch                           epoch
+ *   | frame | frame | frame | frame | frame | frame | frame | frame | frame | frame | ...
+ *   |  segment: periods of an epoch | up to an epoch| segment: other weights
  *
  * A frame is a run of positions in which each source has its share; a keyed permutation assigns the
  * positions to the sources. If a frame ends after n positions of a segment, the first i sources
@@ -11,19 +15,26 @@
  * and every run of adjacent sources, is within one sample of its share. Only the last frame of a
  * segment is shorter, where the weights change or a source ends.
  *
+ * Version 2: if the length of an epoch is given, frames end where epochs end, and all frames of an
+ * epoch are equally long, to within one unit. So an epoch, too, has the share of each source, and a
+ * source that gives a multiple of its samples in each epoch gives each of them equally often. Only
+ * if an epoch is too short for the share of a source, a frame spans several epochs. Version 1 had
+ * frames of one length, which epochs cut.
+ *
  * A source counts its own positions 0, 1, 2, ..., without gaps or repeats. Within a frame they come
- * in a random sequence. With home groups (order/order.h), this sequence keeps almost all samples at
- * positions of their group: the group that the source's own order assigns.
+ * in a random sequence; or, in_sequence, one after the other, and the units of the sources
+ * alternate evenly (mix_sequence.c). With home groups (order/order.h), this sequence keeps almost
+ * all samples at positions of their group: the group that the source's own order assigns.
  *
  * Pure: no I/O, no threads, no clock.
- * Owner: the caller. Threads: any after init. Memory: allocated in init, 40 bytes a source and
+ * Owner: the caller. Threads: any after init. Memory: allocated in init, 48 bytes a source and
  * segment. Bound: STK_MIX_SOURCES_MAX sources, STK_MIX_CHANGES_MAX changes. */
 #ifndef ORDER_MIX_MIX_H
 #define ORDER_MIX_MIX_H
 
 #include "order/order.h"
 
-#define STK_MIX_VERSION 1
+#define STK_MIX_VERSION 2
 #define STK_MIX_SOURCES_MAX 256u
 #define STK_MIX_CHANGES_MAX 4096u
 #define STK_MIX_POSITIONS_MAX (UINT64_C(1) << 62)
@@ -66,6 +77,10 @@ struct stk_mix_options {
     uint64_t unit_samples; /* so many neighbours are from one source; 1 mixes batches, the size of
                             * a global batch makes each of one source. 0 is 1 */
     uint32_t group_count;  /* home groups; 0 is 1 */
+    uint32_t version;      /* 1 or 2; 0: the newest, STK_MIX_VERSION */
+    /* Version 2: */
+    uint64_t epoch_samples; /* REPEAT: where epochs end, a multiple of the unit; 0: nowhere */
+    bool in_sequence;       /* each source in its own sequence; group_count is 1 */
 };
 
 /* A run of positions, in units, with the same weights. */
@@ -74,14 +89,20 @@ struct stk_mix_segment {
     uint64_t frames;          /* whole ones; then one of `rest` units */
     uint64_t rest;            /* may be 0 */
     uint64_t total;           /* T */
-    struct stk_divisor frame; /* units a frame */
-    bool is_even;             /* a frame is a multiple of T: all frames hold the same counts */
+    struct stk_divisor frame; /* units a frame; the longest, if frames follow epochs */
+    /* Frames that follow epochs: a period is an epoch, or several ones that a frame spans. Each has
+     * period_frames frames, the first period_extra of them with one unit more. */
+    struct stk_divisor period; /* units; number 0: all frames are equally long */
+    struct stk_divisor period_frames, base, longer; /* base: units of a frame; longer: base + 1 */
+    uint64_t period_extra;
+    bool is_even; /* a frame is a multiple of T: all frames hold the same counts */
     /* By source, owned by the mix. In a frame, the sources before and with source i have `quota`
      * units and remainder[i] / T of one. */
-    uint64_t *quota, *remainder;
-    uint64_t *before;      /* units of the source before the segment */
-    uint64_t *rest_quota;  /* as quota, in the last frame */
-    uint64_t *rest_before; /* units of the source before the last frame */
+    uint64_t *quota, *remainder; /* of `base` units, if frames follow epochs */
+    uint64_t *sums;              /* S_i */
+    uint64_t *before;            /* units of the source before the segment */
+    uint64_t *rest_quota;        /* as quota, in the last frame */
+    uint64_t *rest_before;       /* units of the source before the last frame */
 };
 
 /* Made by init; const. */
@@ -91,6 +112,7 @@ struct stk_mix {
     struct stk_divisor samples[STK_MIX_SOURCES_MAX];
     uint32_t source_count, segment_count;
     bool deals_groups, rotates_units; /* with home groups: units of one sample, or longer ones */
+    bool in_sequence;
     uint64_t end;                     /* positions; STK_MIX_POSITIONS_MAX without end */
     struct stk_mix_segment *segments; /* owned */
     /* A mix with an end that is gone through again: its sources go on where they were. */
@@ -110,6 +132,9 @@ struct stk_mix_draw {
 int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
                  struct stoker_error *error);
 void stk_mix_deinit(struct stk_mix *mix); /* a zeroed one is allowed */
+/* Returns the length of an epoch: at least `given`, a multiple of the unit, so that steps begin
+ * with units; and of the groups, because ranks count groups from the start of an epoch. 0 is 1. */
+uint64_t stk_mix_epoch_samples(uint64_t given, uint64_t unit_samples, uint32_t group_count);
 
 /* Samples that a source delivers in total, for a mix with an end. */
 uint64_t stk_mix_delivered(const struct stk_mix *mix, uint32_t source);

@@ -48,7 +48,7 @@ static void frame_open(struct frame *frame, const struct stk_mix *mix,
     uint64_t drawn = 0;
 
     frame->mix = mix;
-    frame->first = segment->first + number * segment->frame.number;
+    frame->first = segment->first + stk_mix_frame_begin(segment, number);
     frame->units = stk_mix_frame_units(segment, number);
     frame->key = stk_mix_frame_key(mix, segment, number);
     for (uint32_t i = 0; i < mix->source_count; i++) {

@@ -108,7 +108,7 @@ static void cache_frame(struct stk_mix_reader *reader, const struct stk_mix_segm
     if (reader->mix->deals_groups) {
         stk_mix_group_frame(reader->mix, segment, frame, &reader->frame);
     }
-    reader->frame_first = segment->first + frame * segment->frame.number;
+    reader->frame_first = segment->first + stk_mix_frame_begin(segment, frame);
 }
 
 /* One by one. */
@@ -137,8 +137,7 @@ static void read_frame(struct stk_mix_reader *reader, const struct stk_mix_segme
                        struct stk_quotient at, uint64_t count, struct stk_mix_item *items_out)
 {
     uint64_t drawn[STK_PERMUTE_STRIDE];
-    uint64_t first = segment->first + at.quotient * segment->frame.number;
-    struct stk_permutation frame;
+    uint64_t first = segment->first + stk_mix_frame_begin(segment, at.quotient);
 
     if (reader->frame_first != first) {
         cache_frame(reader, segment, at.quotient);
@@ -149,15 +148,10 @@ static void read_frame(struct stk_mix_reader *reader, const struct stk_mix_segme
         }
         return;
     }
-    stk_permutation_init(&frame, stk_mix_frame_key(reader->mix, segment, at.quotient),
-                         stk_mix_frame_units(segment, at.quotient));
     while (count > 0) {
         uint64_t piece = stk_min(count, STK_PERMUTE_STRIDE);
 
-        for (uint64_t i = 0; i < piece; i++) {
-            drawn[i] = at.remainder + i;
-        }
-        stk_permutation_apply_all(&frame, drawn, (uint32_t)piece);
+        stk_mix_deal(reader->mix, segment, at.quotient, at.remainder, piece, drawn);
         for (uint64_t i = 0; i < piece; i++) {
             *items_out++ = reader->items[drawn[i]];
         }

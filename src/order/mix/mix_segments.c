@@ -14,6 +14,7 @@ struct layout {
     const struct stk_mix_options *options;
     struct stk_mix *mix;
     uint64_t unit, position;
+    uint64_t epoch;  /* units; 0: frames do not follow epochs */
     uint32_t change; /* the next one */
     uint64_t weights[STK_MIX_SOURCES_MAX], used[STK_MIX_SOURCES_MAX], limit[STK_MIX_SOURCES_MAX];
 };
@@ -29,6 +30,7 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
 {
     struct layout layout = {.options = options, .mix = mix};
     int status = check(options, error);
+    uint32_t version;
 
     *mix = (struct stk_mix){0};
     if (status < 0) {
@@ -36,11 +38,15 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
     }
     layout.unit = options->unit_samples ? options->unit_samples : 1;
     mix->source_count = options->source_count;
-    mix->key = stk_random_key(stk_random_key(options->seed, MIX_KEY), STK_MIX_VERSION);
+    version = options->version ? options->version : STK_MIX_VERSION;
+    mix->key = stk_random_key(stk_random_key(options->seed, MIX_KEY), version);
     mix->unit = stk_divisor_of(layout.unit);
     mix->groups = stk_divisor_of(options->group_count ? options->group_count : 1);
     mix->deals_groups = mix->groups.number > 1 && layout.unit == 1;
     mix->rotates_units = mix->groups.number > 1 && layout.unit > 1;
+    mix->in_sequence = version >= 2 && options->in_sequence;
+    layout.epoch =
+        version >= 2 && options->end == STK_MIX_REPEAT ? options->epoch_samples / layout.unit : 0;
     for (uint32_t i = 0; i < mix->source_count; i++) {
         const struct stk_mix_source *source = &options->sources[i];
         bool has_limit = options->end != STK_MIX_REPEAT && source->sample_limit > 0;
@@ -49,8 +55,9 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
         layout.weights[i] = options->weights[i];
         layout.limit[i] = has_limit ? source->sample_limit / layout.unit : NOT_LIMITED;
     }
-    mix->segments =
-        stk_alloc((size_t)options->source_count + options->change_count + 1, sizeof *mix->segments);
+    /* Twice: a change may lie between two epochs. */
+    mix->segments = stk_alloc(2 * ((size_t)options->source_count + options->change_count + 1),
+                              sizeof *mix->segments);
     status = mix->segments ? lay_out(&layout, error)
                            : stk_fail_memory(error, "mix, %u sources", options->source_count);
     if (status < 0) {
@@ -77,6 +84,25 @@ uint64_t stk_mix_delivered(const struct stk_mix *mix, uint32_t source)
     STK_ASSERT(source < mix->source_count);
     return units * mix->unit.number;
 }
+
+uint64_t stk_mix_epoch_samples(uint64_t given, uint64_t unit_samples, uint32_t group_count)
+{
+    uint64_t unit = stk_max(unit_samples, 1), groups = stk_max(group_count, 1), a = unit,
+             b = groups;
+    uint64_t multiple, past;
+
+    while (b > 0) { /* the greatest common divisor */
+        uint64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    /* A unit of this length is no batch; then only the start of a unit matters. */
+    multiple = groups / a > STK_ORDER_SAMPLES_MAX / unit ? unit : unit * (groups / a);
+    past = given % multiple;
+    return past ? given + (multiple - past) : given;
+}
+
 static int check(const struct stk_mix_options *options, struct stoker_error *error)
 {
     uint64_t unit = options->unit_samples ? options->unit_samples : 1;
@@ -91,6 +117,15 @@ static int check(const struct stk_mix_options *options, struct stoker_error *err
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a setting of the mix is out of bounds",
                         "take repeat, stop or renormalise, and a unit of one batch",
                         "end %u, unit_samples %llu", options->end, (unsigned long long)unit);
+    }
+    if (options->version > STK_MIX_VERSION || options->epoch_samples % unit ||
+        options->epoch_samples > STK_MIX_POSITIONS_MAX ||
+        (options->in_sequence && options->group_count > 1)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a setting of the mix is out of bounds",
+                        "give an epoch that is a multiple of the unit, and no groups in sequence",
+                        "version %u, epoch_samples %llu, unit_samples %llu, group_count %u",
+                        options->version, (unsigned long long)options->epoch_samples,
+                        (unsigned long long)unit, options->group_count);
     }
     for (uint32_t i = 0; i < options->source_count; i++) {
         const struct stk_mix_source *source = &options->sources[i];
@@ -183,20 +218,26 @@ static int lay_out(struct layout *layout, struct stoker_error *error)
     return status;
 }
 
-/* Returns the number of units of a frame: enough for each source to have one, and a power of two,
- * because permutations of that length are fastest; or a slightly smaller multiple of T, for which
- * the counts of all frames are equal. Returns 0 if a share is too small. */
-static uint64_t frame_of(const struct layout *layout, uint64_t total)
+/* Returns how many units a frame needs so that each source has one. */
+static uint64_t needed_units(const struct layout *layout, uint64_t total)
 {
-    uint64_t smallest = UINT64_MAX, least, frame = 1;
+    uint64_t smallest = UINT64_MAX;
 
     for (uint32_t i = 0; i < layout->options->source_count; i++) {
         if (layout->weights[i] > 0) {
             smallest = stk_min(smallest, layout->weights[i]);
         }
     }
-    least = stk_max(stk_max(STK_MIX_FRAME_SAMPLES / layout->unit, STK_MIX_FRAME_UNITS_MIN),
-                    (total - 1) / smallest + 1);
+    return (total - 1) / smallest + 1;
+}
+
+/* Returns the number of units of a frame: enough for each source to have one, and a power of two,
+ * because permutations of that length are fastest. Returns 0 if a share is too small. */
+static uint64_t frame_of(const struct layout *layout, uint64_t needed)
+{
+    uint64_t least, frame = 1;
+
+    least = stk_max(stk_max(STK_MIX_FRAME_SAMPLES / layout->unit, STK_MIX_FRAME_UNITS_MIN), needed);
     if (layout->mix->deals_groups) {
         least = stk_max(least, stk_min(layout->mix->groups.number * STK_MIX_FRAME_GROUP,
                                        STK_MIX_FRAME_GROUPS_MAX));
@@ -204,18 +245,36 @@ static uint64_t frame_of(const struct layout *layout, uint64_t total)
     while (frame < least && frame <= STK_MIX_FRAME_MAX) {
         frame *= 2;
     }
-    if (frame > STK_MIX_FRAME_MAX) {
-        return 0;
-    }
-    return total <= frame ? frame / total * total : frame;
+    return frame > STK_MIX_FRAME_MAX ? 0 : frame;
+}
+
+/* Divides an epoch into frames, at most `frame` units long if each source can then have one. */
+static void divide_epoch(struct stk_mix_segment *segment, uint64_t epoch, uint64_t frame,
+                         uint64_t needed)
+{
+    uint64_t period = epoch < needed ? ((needed - 1) / epoch + 1) * epoch : epoch;
+    uint64_t frames = (period - 1) / frame + 1, base;
+
+    frames = stk_max(stk_min(frames, period / needed), 1);
+    base = period / frames;
+    segment->period = stk_divisor_of(period);
+    segment->period_frames = stk_divisor_of(frames);
+    segment->period_extra = period % frames;
+    segment->base = stk_divisor_of(base);
+    segment->longer = stk_divisor_of(base + 1);
+    segment->frame = stk_divisor_of(base + (segment->period_extra > 0));
 }
 
 /* Computes where the segment that begins here ends, and whether a source causes the end. */
 static uint64_t end_of_segment(const struct layout *layout, uint64_t total, bool *is_source_out)
 {
     uint64_t end = STK_MIX_POSITIONS_MAX / layout->unit;
+    uint64_t past = layout->epoch ? layout->position % layout->epoch : 0;
 
     *is_source_out = false;
+    if (past > 0) { /* the next segment begins with an epoch */
+        end = stk_min(end, layout->position + (layout->epoch - past));
+    }
     if (layout->change < layout->options->change_count) {
         end = stk_min(end, layout->options->changes[layout->change].position / layout->unit);
     }
@@ -249,7 +308,7 @@ static wide_signed deficit(const struct stk_mix_segment *segment, uint64_t units
 static void balance_counts(const struct layout *layout, const struct stk_mix_segment *segment,
                            uint64_t *counts, const uint64_t *least)
 {
-    uint64_t units = segment->frames * segment->frame.number + segment->rest, sum = 0;
+    uint64_t units = stk_mix_frame_begin(segment, segment->frames) + segment->rest, sum = 0;
     uint32_t source_count = layout->options->source_count;
 
     for (uint32_t i = 0; i < source_count; i++) {
@@ -285,7 +344,7 @@ static void lay_out_rest(const struct layout *layout, struct stk_mix_segment *se
                          bool is_source_out)
 {
     uint64_t counts[STK_MIX_SOURCES_MAX], least[STK_MIX_SOURCES_MAX], must = 0, sum = 0;
-    uint64_t units = segment->frames * segment->frame.number + segment->rest;
+    uint64_t units = stk_mix_frame_begin(segment, segment->frames) + segment->rest;
 
     for (uint32_t i = 0; i < layout->options->source_count; i++) {
         uint64_t delivered = stk_mix_units_up_to(segment, i, segment->frames) -
@@ -312,51 +371,78 @@ static void lay_out_rest(const struct layout *layout, struct stk_mix_segment *se
     }
 }
 
+/* Allocates the counts of a segment, and sets those that need no counting. */
+static int open_counts(const struct layout *layout, struct stk_mix_segment *segment,
+                       struct stoker_error *error)
+{
+    uint64_t frame = segment->period.number ? segment->base.number : segment->frame.number, sum = 0;
+    uint32_t source_count = layout->options->source_count;
+
+    segment->quota = stk_alloc((size_t)source_count * 6, sizeof *segment->quota);
+    if (!segment->quota) {
+        return stk_fail_memory(error, "mix, %u sources", source_count);
+    }
+    segment->remainder = segment->quota + source_count;
+    segment->before = segment->remainder + source_count;
+    segment->rest_quota = segment->before + source_count;
+    segment->rest_before = segment->rest_quota + source_count;
+    segment->sums = segment->rest_before + source_count;
+    for (uint32_t i = 0; i < source_count; i++) {
+        sum += layout->weights[i];
+        segment->sums[i] = sum;
+        segment->quota[i] = (uint64_t)((stk_u128)frame * sum / segment->total);
+        segment->remainder[i] = (uint64_t)((stk_u128)frame * sum % segment->total);
+        segment->before[i] = layout->used[i];
+    }
+    return 0;
+}
+
 static int add_segment(struct layout *layout, struct stoker_error *error)
 {
     struct stk_mix_segment *segment = &layout->mix->segments[layout->mix->segment_count];
     uint32_t source_count = layout->options->source_count;
-    uint64_t total = 0, frame, sum = 0, units;
+    uint64_t needed, frame, units, total = 0;
+    struct stk_quotient at;
     bool is_source_out;
+    int status;
 
     for (uint32_t i = 0; i < source_count; i++) {
         total += layout->weights[i];
     }
-    frame = frame_of(layout, total);
+    needed = needed_units(layout, total);
+    frame = frame_of(layout, needed);
     if (frame == 0) {
         return stk_fail(
             error, STOKER_ERROR_ARGUMENT, "a weight is too small compared with the others",
             "give each source at least 2^-32 of the mix, or none", "weights from position %llu",
             (unsigned long long)(layout->position * layout->unit));
     }
-    segment->quota = stk_alloc((size_t)source_count * 5, sizeof *segment->quota);
-    if (!segment->quota) {
-        return stk_fail_memory(error, "mix, %u sources", source_count);
+    segment->first = layout->position;
+    segment->total = total;
+    if (layout->epoch && layout->position % layout->epoch == 0) {
+        divide_epoch(segment, layout->epoch, frame, needed);
+    } else {
+        /* With a multiple of T the counts of all frames are equal. */
+        frame = total <= frame ? frame / total * total : frame;
+        segment->frame = stk_divisor_of(frame);
+        segment->is_even = frame % total == 0;
+    }
+    status = open_counts(layout, segment, error);
+    if (status < 0) {
+        return status;
     }
     layout->mix->segment_count++;
-    segment->remainder = segment->quota + source_count;
-    segment->before = segment->remainder + source_count;
-    segment->rest_quota = segment->before + source_count;
-    segment->rest_before = segment->rest_quota + source_count;
-    segment->first = layout->position;
-    segment->frame = stk_divisor_of(frame);
-    segment->total = total;
-    segment->is_even = frame % total == 0;
-    for (uint32_t i = 0; i < source_count; i++) {
-        sum += layout->weights[i];
-        segment->quota[i] = (uint64_t)((stk_u128)frame * sum / total);
-        segment->remainder[i] = (uint64_t)((stk_u128)frame * sum % total);
-        segment->before[i] = layout->used[i];
-    }
     units = end_of_segment(layout, total, &is_source_out) - layout->position;
-    segment->frames = units / frame;
-    segment->rest = units % frame;
+    segment->frames = UINT64_MAX; /* none is the last one yet */
+    at = stk_mix_frame_of(segment, segment->first + units);
+    segment->frames = at.quotient;
+    segment->rest = at.remainder;
     lay_out_rest(layout, segment, is_source_out);
     for (uint32_t i = 0; i < source_count; i++) {
         layout->used[i] =
             segment->rest_before[i] + segment->rest_quota[i] - (i ? segment->rest_quota[i - 1] : 0);
     }
-    layout->position += segment->frames * frame + segment->rest;
+    layout->position += stk_mix_frame_begin(segment, segment->frames) + segment->rest;
     segment->end = layout->position;
     return 0;
 }
@@ -375,6 +461,12 @@ uint64_t stk_mix_frame_units_up_to(const struct stk_mix_segment *segment, uint32
 {
     if (frame == segment->frames) {
         return segment->rest_quota[source];
+    }
+    if (segment->period.number > 0) {
+        uint64_t begin = stk_mix_frame_begin(segment, frame);
+
+        return stk_mix_share_up_to(segment, source, begin + stk_mix_frame_units(segment, frame)) -
+               stk_mix_share_up_to(segment, source, begin);
     }
     return segment->quota[source] +
            (segment->is_even ? 0 : stk_mix_frame_has_more(segment, source, frame));

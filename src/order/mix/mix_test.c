@@ -3,7 +3,8 @@
  * configured.
  * Method: mixes (rows, and random ones) are enumerated and counted, and compared with shares
  * computed here in 128 bits; far positions compared with the same formula; chi-square over the
- * slots of frames. Covers mix_segments.c and mix_reader.c too. Takes a seed as its argument. */
+ * slots of frames. Covers mix_segments.c, mix_sequence.c and mix_reader.c too (epochs:
+ * mix_epoch_test.c). Takes a seed as its argument. */
 #include "order/mix/mix.h"
 
 #include "base/mem.h"
@@ -21,7 +22,9 @@
 __extension__ typedef __int128 wide;
 
 static uint64_t seed = 1;
-static uint32_t groups = 1; /* home groups of the rows */
+static uint32_t groups = 1;  /* home groups of the rows */
+static uint64_t epoch_units; /* units of an epoch of the rows; 0: frames do not follow epochs */
+static bool in_sequence;     /* each source of the rows in its own sequence */
 
 /* With groups a draw takes longer; all mixes with an end are shorter than this. */
 static uint64_t walk_end(void)
@@ -144,6 +147,8 @@ static void options_of(const struct mix_row *row, struct stk_mix_source *sources
         .end = row->end,
         .unit_samples = row->unit,
         .group_count = groups,
+        .epoch_samples = row->end == STK_MIX_REPEAT ? epoch_units * row->unit : 0,
+        .in_sequence = in_sequence,
     };
 }
 
@@ -399,7 +404,7 @@ static uint64_t roll(uint64_t *state, uint64_t below)
 
 static void test_random(void)
 {
-    uint64_t state = (seed << 20) + groups;
+    uint64_t state = (seed << 20) + groups + (epoch_units << 8);
 
     for (int turn = 0; turn < T_HISTORIES(groups == 1 ? 60 : 20); turn++) {
         char name[32];
@@ -675,6 +680,18 @@ int main(int count, char **arguments)
         }
         test_random();
     }
+    groups = 1;
+    for (epoch_units = 15; epoch_units < 3000; epoch_units += 2548) {
+        T_EACH(mix_row, row, mix_rows)
+        {
+            check_row(row);
+        }
+    }
+    test_random();
+    in_sequence = true;
+    test_random();
+    epoch_units = 0;
+    test_random();
     test_change_keeps();
     test_far();
     test_fairness();

@@ -183,27 +183,12 @@ bool stk_schedule_is_plain(const struct stk_schedule *schedule)
     return !schedule->orders && !schedule->stages.items;
 }
 
-static uint64_t round_up(uint64_t number, uint64_t multiple)
+/* The mix has the version of the order. */
+static uint32_t mix_version(const struct stk_schedule *schedule)
 {
-    uint64_t past = number % multiple;
+    uint32_t version = schedule->order.options.version;
 
-    return past ? number + (multiple - past) : number;
-}
-
-/* Epochs begin at units, so that steps do, too; and at the first home group, because ranks count
- * groups from the start of an epoch. */
-static uint64_t multiple_of(const struct stk_mix *mix)
-{
-    uint64_t unit = mix->unit.number, groups = mix->groups.number, a = unit, b = groups;
-
-    while (b > 0) {
-        uint64_t rest = a % b;
-
-        a = b;
-        b = rest;
-    }
-    /* Units so long are no batches; where they begin is all that counts then. */
-    return groups / a > STK_ORDER_SAMPLES_MAX / unit ? unit : unit * (groups / a);
+    return version ? version : STK_MIX_VERSION;
 }
 
 int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_options *options,
@@ -224,6 +209,15 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
     mix = *options->mix;
     mix.group_count =
         options->order.shuffle == STOKER_SHUFFLE_BLOCK ? options->order.group_count : 1;
+    mix.version = mix_version(schedule);
+    schedule->is_endless = mix.end == STK_MIX_REPEAT;
+    if (schedule->is_endless) {
+        schedule->epoch_samples = stk_mix_epoch_samples(
+            options->epoch_samples ? options->epoch_samples : schedule->epoch_samples,
+            mix.unit_samples, mix.group_count);
+        mix.epoch_samples = schedule->epoch_samples;
+    }
+    mix.in_sequence = options->order.shuffle == STOKER_SHUFFLE_NONE;
     status = stk_mix_init(&schedule->mix, &mix, error);
     status = status < 0 ? status : init_sources(schedule, options, error);
     if (status == 0 && options->rules) {
@@ -233,13 +227,7 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
         stk_schedule_deinit(schedule);
         return status;
     }
-    schedule->is_endless = options->mix->end == STK_MIX_REPEAT;
-    if (options->epoch_samples) {
-        schedule->epoch_samples = options->epoch_samples;
-    }
-    schedule->epoch_samples = schedule->is_endless
-                                  ? round_up(schedule->epoch_samples, multiple_of(&schedule->mix))
-                                  : schedule->mix.end;
+    schedule->epoch_samples = schedule->is_endless ? schedule->epoch_samples : schedule->mix.end;
     schedule->identity = identity_of(schedule, options);
     return 0;
 }
@@ -407,7 +395,7 @@ static uint64_t identity_of(const struct stk_schedule *schedule,
                             const struct stk_schedule_options *options)
 {
     const struct stk_mix_options *mix = options->mix;
-    uint64_t key = stk_random_key(IDENTITY_KEY, STK_MIX_VERSION);
+    uint64_t key = stk_random_key(IDENTITY_KEY, 1); /* of all versions: a state has its version */
 
     key = stk_random_key(stk_random_key(key, mix->source_count), mix->end);
     key = stk_random_key(stk_random_key(key, schedule->mix.unit.number), schedule->epoch_samples);
