@@ -101,9 +101,13 @@ struct stoker_dataset_info {
     /* Files and members that are part of no sample, of the shards that were read now: */
     uint64_t skipped_system; /* files that operating systems and notebooks leave (._x, .DS_Store) */
     uint64_t skipped_links;  /* symbolic links, and hard links without their target */
-    uint64_t skipped_special; /* devices, pipes */
-    uint64_t skipped_unnamed; /* names without key or extension */
-    uint64_t problem_count;   /* of a folder: see stoker_dataset_problem */
+    uint64_t skipped_special;  /* devices, pipes */
+    uint64_t skipped_unnamed;  /* names without key or extension */
+    uint64_t problem_count;    /* of a folder: see stoker_dataset_problem */
+    uint8_t random_reads_free; /* 1: samples are files, or shards on local disks that are not
+                                  compressed: reads in any order cost no more than in sequence */
+    uint32_t default_shuffle;  /* enum stoker_shuffle: of loaders that name none */
+    uint32_t default_window_blocks;
 };
 /* Returns 0 and fills *info; STOKER_ERROR_ARGUMENT if struct_size is wrong. */
 STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
@@ -148,6 +152,12 @@ STOKER_API int stoker_dataset_sample(const struct stoker_dataset *dataset, uint6
 STOKER_API int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample,
                                    const char *extension, void *buffer, size_t capacity,
                                    size_t *bytes_out, struct stoker_error *error);
+
+/* Label of a sample: the number of its class in a folder, else its member cls: a whole number, or a
+ * hash of another text. Returns 0 and sets *label_out; STOKER_ERROR_MISSING if it has none, or the
+ * error of the read. */
+STOKER_API int stoker_dataset_label(struct stoker_dataset *dataset, uint64_t sample,
+                                    int64_t *label_out, struct stoker_error *error);
 
 /* Opens the data set again with the shards that were appended since (tars that are listed after all
  * earlier ones), for the loaders of the next epoch. Known shards are not read again, and blocks of

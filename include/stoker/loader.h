@@ -86,9 +86,12 @@ struct stoker_loader_options {
     const struct stoker_field_options *fields; /* borrowed */
     size_t field_count;
     uint32_t batch_size;
-    uint32_t shuffle;          /* enum stoker_shuffle; default block */
+    uint32_t shuffle;          /* enum stoker_shuffle; default full where random reads cost nothing
+                                  (files of a folder, shards on local disks), else block with the
+                                  largest window that the memory budget allows; block if a window
+                                  or groups are set. See stoker_dataset_info.default_shuffle */
     uint32_t tail;             /* enum stoker_tail; default drop */
-    uint32_t window_blocks;    /* default 64 */
+    uint32_t window_blocks;    /* default 64, or as the default of shuffle says */
     uint32_t group_count;      /* home groups: each node reads the same blocks in every epoch if
                                   group_count divides the samples of a step and is a multiple of the
                                   nodes, or much larger; default 1 */
@@ -123,9 +126,10 @@ struct stoker_loader_options {
                                              cannot have sequential shards */
     uint64_t block_samples;               /* of the order; default: the data set's */
     const struct stoker_sampling_options
-        *sampling;        /* borrowed; NULL: all samples, once an epoch. Not
-                             together with a mix or sequential shards */
-    uint32_t image_check; /* enum stoker_image_check; default decoded */
+        *sampling;          /* borrowed; NULL: all samples, once an epoch. Not
+                               together with a mix or sequential shards */
+    uint32_t image_check;   /* enum stoker_image_check; default decoded */
+    uint32_t order_version; /* 1 or 2; default: the newest, STOKER_ORDER_VERSION */
 };
 
 /* Opens a loader and starts to prefetch. Keeps the data set and the engine alive. Returns 0 and
@@ -173,8 +177,11 @@ STOKER_API int stoker_loader_state_at(const struct stoker_loader *loader, uint64
 /* Epoch and position of the state, without the cost of the fingerprint. Returns 0. */
 STOKER_API int stoker_loader_position(const struct stoker_loader *loader, uint64_t *epoch_out,
                                       uint64_t *position_out);
-/* Moves to the position of a state. Returns 0 on success; STOKER_ERROR_STATE, with the difference
- * in *error, if the state belongs to other data or settings. */
+/* Moves to the position of a state. Settings of the order that the options of open left out
+ * (shuffle, window_blocks, block_samples, order_version) become those of the state, so that a run
+ * continues in its order if the data moved to another kind of storage, or after an update of the
+ * library. Returns 0 on success; STOKER_ERROR_STATE, with the difference in *error, if the state
+ * belongs to other data or settings. */
 STOKER_API int stoker_loader_set_state(struct stoker_loader *loader,
                                        const struct stoker_state *state,
                                        struct stoker_error *error);

@@ -13,10 +13,12 @@ extern "C" {
  * stoker_dataset_url_end returns them.
  *
  * Positions count over all epochs of the run and are divided into frames (about 1,000 positions;
- * more if a weight is small). In each frame every source has its share by weight, to within one
- * sample, in a random sequence. A source has an order and epochs of its own: none of its samples is
- * left out. With home groups nearly all samples of a frame are at positions of the group that the
- * order of their source assigns; a source with fewer than 4 blocks a group is read by all groups.
+ * more if a weight is small), which end where epochs end, unless an epoch is too short for the
+ * share of a source. In each frame every source has its share by weight, to within one sample, in a
+ * random sequence; without a shuffle in storage order, evenly spread. A source has an order and
+ * epochs of its own: none of its samples is left out. With home groups nearly all samples of a
+ * frame are at positions of the group that the order of their source assigns; a source with fewer
+ * than 4 blocks a group is read by all groups.
  */
 enum stoker_mix_end {
     STOKER_MIX_REPEAT = 1,  /* default: a source that is exhausted starts its next epoch */

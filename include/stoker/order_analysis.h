@@ -53,6 +53,37 @@ STOKER_API int stoker_order_measure(const struct stoker_order *order,
                                     struct stoker_order_measures *measures_out,
                                     struct stoker_error *error);
 
+/* Labels of samples, for example their classes. */
+struct stoker_order_mixing_options {
+    size_t struct_size;
+    /* Sets the label of a sample. Returns 0; a status below 0 ends the measurement. */
+    int (*label_of)(void *context, uint64_t sample, int64_t *label_out);
+    void *context;
+    uint64_t epoch;
+    uint64_t steps_max; /* to measure: stretches of 20 consecutive steps, spread over the epoch;
+                           default: all of the epoch */
+};
+
+struct stoker_order_mixing {
+    size_t struct_size;
+    uint64_t steps, samples; /* that were measured */
+    uint64_t classes;        /* different labels of these samples */
+    double batch_classes;    /* different labels in the batch of a rank, on average */
+    uint64_t batch_classes_min;
+    double batch_share_max;       /* largest share of one label in the batch of a rank */
+    uint64_t run_max;             /* longest run of one label in the order */
+    uint64_t stretch_classes_min; /* fewest different labels in 20 consecutive steps of all ranks */
+    double chi_square; /* of labels by eighth of the epoch, divided by its degrees of freedom: about
+                          1 if positions do not depend on labels */
+};
+/* Measures how an order mixes labels; a full permutation of the same samples shows what is
+ * possible. Returns 0 and fills *mixing_out; the status of label_of; STOKER_ERROR_ARGUMENT if an
+ * option is invalid; STOKER_ERROR_LIMIT if there are more than 2^22 labels; -ENOMEM. */
+STOKER_API int stoker_order_mixing(const struct stoker_order *order,
+                                   const struct stoker_order_mixing_options *options,
+                                   struct stoker_order_mixing *mixing_out,
+                                   struct stoker_error *error);
+
 struct stoker_order_simulate_options {
     size_t struct_size;
     uint64_t epoch;

@@ -24,13 +24,16 @@ struct stoker_pack_options {
     uint64_t shard_bytes;    /* maximum size of a shard, unless one sample is larger; default
                                 256 MiB */
     const char *pattern;     /* borrowed; names of shards; default "shard-%06d.tar" */
-    uint32_t shuffle;        /* STOKER_SHUFFLE_NONE (default), or _FULL: the order of epoch 0 */
-    uint64_t seed;           /* of the shuffle */
-    uint32_t short_side;     /* JPEGs with a longer short side are shrunk to it; 0: none */
-    uint32_t quality;        /* of shrunk JPEGs, 1 to 100; default 90 */
-    uint32_t on_error;       /* enum stoker_on_error. Raise (default): damage ends packing; JPEGs to
-                                be shrunk that do not decode are copied. Skip: samples with damaged
-                                data, and such JPEGs, are left out and listed */
+    uint32_t shuffle;    /* STOKER_SHUFFLE_FULL (default), or _NONE: the order of the source. The
+                            default for a source that can only be read front to back is NONE.
+                            Unfinished work in DESTINATION.part continues in its order, if this
+                            is 0. The manifest says which was used */
+    uint64_t seed;       /* of the shuffle; default 0 */
+    uint32_t short_side; /* JPEGs with a longer short side are shrunk to it; 0: none */
+    uint32_t quality;    /* of shrunk JPEGs, 1 to 100; default 90 */
+    uint32_t on_error;   /* enum stoker_on_error. Raise (default): damage ends packing; JPEGs to
+                            be shrunk that do not decode are copied. Skip: samples with damaged
+                            data, and such JPEGs, are left out and listed */
     uint64_t bad_samples_max;  /* samples left out; 0: no limit */
     double bad_share_max;      /* of the source's samples; 0: no limit */
     uint32_t bad_list_max;     /* length of the list for stoker_pack_quarantine; default 10,000 */
@@ -62,6 +65,8 @@ struct stoker_pack_progress {
     uint64_t run_ns;           /* since open */
     uint64_t samples_left_out; /* damaged, also in an earlier run; not in samples_done */
     uint64_t retries;          /* of reads; this run */
+    uint64_t seed;             /* of the shuffle */
+    uint8_t shuffled;          /* 1: the samples are shuffled; 0: in the order of the source */
 };
 
 /* Starts to pack on the data set's engine and an own thread. Keeps the data set alive until close.

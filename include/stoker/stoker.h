@@ -15,6 +15,7 @@
 #include <stoker/quarantine.h> /* damaged samples */
 
 #include <stoker/mix.h>            /* an order of several sources */
+#include <stoker/mixing.h>         /* how an order mixes the classes of a data set */
 #include <stoker/order.h>          /* position -> sample, step, rank */
 #include <stoker/order_analysis.h> /* measure, simulate, verify, compare orders */
 #include <stoker/sampling.h>       /* select and draw samples */

@@ -99,9 +99,12 @@ struct stoker_token_loader_options {
     uint64_t stride; /* windows: distance of two windows in tokens; default context: each token is a
                         label once. A window lies within one file; the rest of the file is unused */
     uint32_t batch_size;
-    uint32_t shuffle; /* this and the next six as in stoker_loader_options */
+    uint32_t
+        shuffle; /* this and the next six as in stoker_loader_options; default full for files on
+                    local disks that are not compressed (packed rows: of up to 2^31 tokens) */
     uint32_t tail;
-    uint32_t window_blocks; /* default 64; size of a block: block_bytes */
+    uint32_t window_blocks; /* default 64, or as the default of shuffle says; size of a block:
+                               block_bytes */
     uint32_t group_count;
     uint32_t rank, world_size;
     uint64_t seed;
@@ -146,6 +149,7 @@ struct stoker_token_loader_options {
     uint64_t block_samples; /* of the order; default: from block_bytes */
     /* A loader of the same tokens and rows, whose scan of documents and packing this one reuses. */
     const struct stoker_token_loader *rows_of;
+    uint32_t order_version; /* 1 or 2; default: the newest, STOKER_ORDER_VERSION */
 };
 
 /* Opens a token loader. Packed rows scan all documents once, and documents that end with eod all
@@ -192,8 +196,9 @@ STOKER_API int stoker_token_loader_state(struct stoker_token_loader *loader,
 /* Epoch and position of the state, without the cost of the fingerprint. Returns 0. */
 STOKER_API int stoker_token_loader_position(struct stoker_token_loader *loader, uint64_t *epoch_out,
                                             uint64_t *position_out);
-/* Moves to the position of a state. Returns 0 on success; STOKER_ERROR_STATE, with the difference
- * in *error, if the state belongs to other data or settings. */
+/* Moves to the position of a state, and adopts its order as stoker_loader_set_state does
+ * (block_samples unless block_bytes is set, too). Returns 0 on success; STOKER_ERROR_STATE, with
+ * the difference in *error, if the state belongs to other data or settings. */
 STOKER_API int stoker_token_loader_set_state(struct stoker_token_loader *loader,
                                              const struct stoker_state *state,
                                              struct stoker_error *error);

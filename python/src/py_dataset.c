@@ -112,13 +112,14 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
         stk_py_raise(status, NULL);
     } else {
         result = Py_BuildValue(
-            "{sssKsKsKsKsKsKsOsy#sNsNsKsKsNsNsNs{sKsKsKsK}}", "kind", info.kind, "sample_count",
+            "{sssKsKsKsKsKsKsOsOsy#sNsNsKsKsNsNsNs{sKsKsKsK}}", "kind", info.kind, "sample_count",
             (unsigned long long)info.sample_count, "member_count",
             (unsigned long long)info.member_count, "shard_count",
             (unsigned long long)info.shard_count, "class_count",
             (unsigned long long)info.class_count, "bytes", (unsigned long long)info.bytes,
             "block_samples", (unsigned long long)info.block_samples, "sequential",
-            info.sequential ? Py_True : Py_False, "identity", (const char *)info.identity,
+            info.sequential ? Py_True : Py_False, "random_reads_free",
+            info.random_reads_free ? Py_True : Py_False, "identity", (const char *)info.identity,
             (Py_ssize_t)sizeof info.identity, "index_path", stk_py_string(info.index_path),
             "index_note", stk_py_string(info.index_note), "shards_indexed",
             (unsigned long long)info.shards_indexed, "shards_foreign",

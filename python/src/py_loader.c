@@ -2,6 +2,8 @@
  * in a loader, while Python may use and close it from any thread. */
 #include "py.h"
 
+#include <stdio.h>
+
 struct loader_object {
     PyObject_HEAD struct stoker_loader *loader; /* used under the lock only */
     struct stk_py_lock lock;
@@ -61,20 +63,35 @@ static void loader_dealloc(PyObject *object)
 static bool request_parse(struct request *request, PyTypeObject *type, PyObject *arguments,
                           PyObject *keywords, PyObject **dataset_out)
 {
-    static char *names[] = {"dataset",        "fields",
-                            "batch_size",     "shuffle",
-                            "tail",           "window_blocks",
-                            "group_count",    "rank",
-                            "world_size",     "seed",
-                            "on_error",       "batches_ahead",
-                            "pixels_max",     "decode_bytes_max",
-                            "no_direct_io",   "bad_samples_max",
-                            "bad_share_max",  "bad_list_max",
-                            "io_retries",     "quarantine",
-                            "worker",         "worker_count",
-                            "continues_from", "mix",
-                            "sampling",       "block_samples",
-                            "image_check",    NULL};
+    static char *names[] = {"dataset",
+                            "fields",
+                            "batch_size",
+                            "shuffle",
+                            "tail",
+                            "window_blocks",
+                            "group_count",
+                            "rank",
+                            "world_size",
+                            "seed",
+                            "on_error",
+                            "batches_ahead",
+                            "pixels_max",
+                            "decode_bytes_max",
+                            "no_direct_io",
+                            "bad_samples_max",
+                            "bad_share_max",
+                            "bad_list_max",
+                            "io_retries",
+                            "quarantine",
+                            "worker",
+                            "worker_count",
+                            "continues_from",
+                            "mix",
+                            "sampling",
+                            "block_samples",
+                            "image_check",
+                            "order_version",
+                            NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_loader_options *options = &request->options;
@@ -82,7 +99,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
 
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!OOO&O&:Loader",
+            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!OOO&O&O&:Loader",
             names, module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
             &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail,
             stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32,
@@ -93,7 +110,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
             &options->quarantine, stk_py_u32, &options->worker, stk_py_u32, &options->worker_count,
             type, &request->continues_from, &mix, &sampling, stk_py_u64, &options->block_samples,
-            stk_py_u32, &options->image_check)) {
+            stk_py_u32, &options->image_check, stk_py_u32, &options->order_version)) {
         return false;
     }
     if (mix != Py_None) {
@@ -480,6 +497,74 @@ static PyObject *loader_explain(PyObject *object, PyObject *arguments)
     return list;
 }
 
+static PyObject *mixing_dict(const struct stoker_mixing *mixing)
+{
+#define N(field) #field, (unsigned long long)mixing->field
+#define D(field) #field, mixing->field
+    return Py_BuildValue(
+        "{sKsKsKsdsdsKsKsdsdsKsKsKsKsdsdsKsdsKss}", N(steps), N(samples), N(classes),
+        D(batch_classes), D(full_batch_classes), N(batch_classes_min), N(full_batch_classes_min),
+        D(batch_share_max), D(full_batch_share_max), N(run_max), N(full_run_max),
+        "classes_of_20_steps_min", (unsigned long long)mixing->stretch_classes_min,
+        "full_classes_of_20_steps_min", (unsigned long long)mixing->full_stretch_classes_min,
+        D(chi_square), D(full_chi_square), N(better_window), D(better_batch_classes),
+        N(better_bytes), "note", mixing->note);
+#undef D
+#undef N
+}
+
+/* mixing(dataset, labels | None, mix | None) -> how the order mixes labels, as a dict. labels: a
+ * buffer of int64, one for each sample. */
+static PyObject *loader_mixing(PyObject *object, PyObject *arguments)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stk_py_module *module = stk_py_module_of(object);
+    struct stoker_order_options options = {.struct_size = sizeof options};
+    struct stoker_mixing_options how = {.struct_size = sizeof how, .order = &options};
+    struct stoker_mixing mixing = {.struct_size = sizeof mixing};
+    struct stk_py_dataset *dataset;
+    struct stoker_error error = {0};
+    PyObject *labels, *tuple;
+    struct stk_py_mix mix = {0};
+    Py_buffer view = {0};
+    int status;
+
+    if (!PyArg_ParseTuple(arguments, "O!OO:mixing", module->dataset_type, &dataset, &labels,
+                          &tuple) ||
+        (tuple != Py_None && !stk_py_mix_parse(&mix, module, tuple)) ||
+        (labels != Py_None && PyObject_GetBuffer(labels, &view, PyBUF_SIMPLE) < 0) ||
+        !stk_py_gate_enter(&dataset->gate, "data set")) {
+        PyBuffer_Release(&view);
+        stk_py_mix_deinit(&mix);
+        return NULL;
+    }
+    options.mix = tuple == Py_None ? NULL : &mix.options;
+    how.dataset = dataset->dataset;
+    how.labels = view.buf;
+    status = enter(self) ? 0 : -1;
+    if (status == 0) {
+        status = stoker_loader_order(self->loader, &options);
+        if (status == 0 && view.buf && (uint64_t)view.len != 8 * options.sample_count) {
+            status = STOKER_ERROR_ARGUMENT;
+            error = (struct stoker_error){.status = status};
+            snprintf(error.what, sizeof error.what, "there is not one label for each sample");
+            snprintf(error.where, sizeof error.where, "mixing: %llu labels, %llu samples",
+                     (unsigned long long)view.len / 8, (unsigned long long)options.sample_count);
+            snprintf(error.advice, sizeof error.advice, "pass labels in storage order");
+        }
+        Py_BEGIN_ALLOW_THREADS status =
+            status < 0 ? status : stoker_mixing_measure(&how, &mixing, &error);
+        Py_END_ALLOW_THREADS leave(self);
+    }
+    stk_py_gate_leave(&dataset->gate);
+    PyBuffer_Release(&view);
+    stk_py_mix_deinit(&mix);
+    if (status < 0) {
+        return PyErr_Occurred() ? NULL : stk_py_raise(status, &error);
+    }
+    return mixing_dict(&mixing);
+}
+
 /* Adds a count under "KIND NAME": kind is "jpegs" or "pngs", name a decoder or a reason. Without
  * memory, sets *dict to NULL. */
 static void add_count(PyObject **dict, const char *kind, const char *name, uint64_t count)
@@ -559,6 +644,7 @@ static PyMethodDef loader_methods[] = {
     {"mix_change_position", loader_mix_change_position, METH_O,
      "The next position where weights of the mix may change."},
     {"explain", loader_explain, METH_VARARGS, "The slots of a step, as a list of tuples."},
+    {"mixing", loader_mixing, METH_VARARGS, "How the order mixes labels, as a dict."},
     {"stats", loader_stats, METH_NOARGS, "Counts and times, as a dict."},
     {"quarantine", loader_quarantine, METH_NOARGS, "Damaged samples found so far, as tuples."},
     {"close", loader_close, METH_NOARGS, "Closes it; batches stay valid."},

@@ -13,7 +13,7 @@ static PyObject *pack_convert(int status, const union stk_py_job_item *item)
     const struct stoker_pack_progress *progress = &item->pack;
 
     return Py_BuildValue(
-        "(O{sIsKsKsKsKsKsKsKsKsKsKsKsKsKsK})", status == 1 ? Py_True : Py_False, "phase",
+        "(O{sIsKsKsKsKsKsKsKsKsKsKsKsKsKsKsOsK})", status == 1 ? Py_True : Py_False, "phase",
         progress->phase, "shards", (unsigned long long)progress->shards, "shards_done",
         (unsigned long long)progress->shards_done, "samples", (unsigned long long)progress->samples,
         "samples_done", (unsigned long long)progress->samples_done, "bytes",
@@ -24,7 +24,8 @@ static PyObject *pack_convert(int status, const union stk_py_job_item *item)
         (unsigned long long)progress->resized, "copied", (unsigned long long)progress->copied,
         "run_ns", (unsigned long long)progress->run_ns, "samples_left_out",
         (unsigned long long)progress->samples_left_out, "retries",
-        (unsigned long long)progress->retries);
+        (unsigned long long)progress->retries, "shuffled", progress->shuffled ? Py_True : Py_False,
+        "seed", (unsigned long long)progress->seed);
 }
 
 static void pack_close(void *handle)

@@ -83,6 +83,7 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py
                             "mix",
                             "block_samples",
                             "rows_of",
+                            "order_version",
                             NULL};
     struct stoker_token_loader_options *options = &request->options;
     PyObject *mix = Py_None;
@@ -92,7 +93,7 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
             arguments, keywords,
-            "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&dbbiO&y#OO&O:tokens", names, type,
+            "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&dbbiO&y#OO&OO&:tokens", names, type,
             &request->source, stk_py_u64, &options->context, stk_py_u64, &options->stride,
             stk_py_u32, &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32,
             &options->tail, stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count,
@@ -104,7 +105,8 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py
             &options->fim_suffix, &options->fim_middle, stk_py_u64, &options->block_bytes,
             &options->fim_fragment_rate, &options->has_fim_split, &options->fim_whole,
             &options->fim_split, stk_py_u32, &options->fim_fragments_max, &no_prefix,
-            &no_prefix_bytes, &mix, stk_py_u64, &options->block_samples, &request->rows_of)) {
+            &no_prefix_bytes, &mix, stk_py_u64, &options->block_samples, &request->rows_of,
+            stk_py_u32, &options->order_version)) {
         return false;
     }
     return borrow_arguments(request, module, no_prefix, no_prefix_bytes, mix);

@@ -32,6 +32,7 @@ SHUFFLES = {
     "none": _stoker.SHUFFLE_NONE,
     "two-level": _stoker.SHUFFLE_TWO_LEVEL,
 }
+SHUFFLE_WORDS = {number: name for name, number in SHUFFLES.items()}
 INDEXES = {
     "auto": _stoker.INDEX_AUTO,
     "never": _stoker.INDEX_NEVER,
@@ -158,11 +159,20 @@ def share(value: float | None, where: str) -> float:
 
 
 def order_options(
-    where: str, *, shuffle: str, tail: str, window: int | None, groups: int | None
+    where: str,
+    *,
+    shuffle: str | None,
+    tail: str,
+    window: int | None,
+    groups: int | None,
+    order_version: int | None = None,
 ) -> dict[str, Any]:
-    """Native options of the order, for all loaders."""
+    """Native options of the order, for all loaders; 0: the library's choice."""
     return {
-        "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
+        "shuffle": 0 if shuffle is None else word(shuffle, SHUFFLES, f"{where} shuffle"),
+        "order_version": count(
+            order_version, f"{where} order_version", low=1, high=_stoker.ORDER_VERSION
+        ),
         "tail": word(tail, TAILS, f"{where} tail"),
         "window_blocks": count(window, f"{where} window", low=1),
         "group_count": count(groups, f"{where} groups", low=1),

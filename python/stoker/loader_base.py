@@ -16,14 +16,23 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-from ._options import count, order_options
+from ._options import SHUFFLE_WORDS, count, order_options
 from .distributed import ranks
 from .errors import ArgumentError, ClosedError, ForkedError, StateError
 from .mix import Mixed
 from .notices import warn_once
 from .pickling import Arguments, Portable, refuse_workers
 from .pinning import Item, Pinner, pin
-from .state import EPOCH, MIX, POSITION, parse_state, state_values
+from .state import (
+    EPOCH,
+    MIX,
+    ORDER_VERSION,
+    POSITION,
+    SHUFFLE,
+    WINDOW,
+    parse_state,
+    state_values,
+)
 from .tensors import Convert, choose, converter, mask_of
 
 __all__ = ["Epoch", "LoaderBase"]
@@ -90,7 +99,9 @@ class LoaderBase(Portable):
     rank: int
     world_size: int
     seed: int
-    shuffle: str
+    shuffle: str | None  # None: chosen when the loader opens
+    window: int | None
+    order_version: int | None
     tail: str
     num_workers, prefetch_factor = 0, None  # a DataLoader's names: there are no worker processes
 
@@ -100,19 +111,21 @@ class LoaderBase(Portable):
         *,
         batch_size: int,
         seed: int,
-        shuffle: str,
+        shuffle: str | None,
         tail: str,
         rank: int | None,
         world_size: int | None,
         window: int | None,
         groups: int | None,
+        order_version: int | None,
         transform: Any,
     ) -> None:
         """Checks and stores the arguments that all loaders have. The loader is not open yet."""
         self._closed = True
         self.batch_size = count(batch_size, f"{where} batch_size", low=1)
         self.seed = count(seed, f"{where} seed", high=2**64 - 1)
-        self.shuffle, self.tail = shuffle, tail
+        self.shuffle, self.window, self.order_version = shuffle, window, order_version
+        self.tail = tail
         self.rank, self.world_size = ranks(rank, world_size)
         self._follows_rank = rank is None
         if transform is not None and not callable(transform):
@@ -125,13 +138,21 @@ class LoaderBase(Portable):
             "seed": self.seed,
             "rank": self.rank,
             "world_size": self.world_size,
-            **order_options(where, shuffle=shuffle, tail=tail, window=window, groups=groups),
+            **order_options(
+                where,
+                shuffle=shuffle,
+                tail=tail,
+                window=window,
+                groups=groups,
+                order_version=order_version,
+            ),
         }
         self._owned = []
 
     def _reset(self) -> None:
         """Sets the state of an open loader before its first batch."""
         self._closed = False
+        self._read_order()
         self._pid = os.getpid()
         self._output: str | None = None
         self._convert: Convert | None = None
@@ -144,6 +165,12 @@ class LoaderBase(Portable):
         self._pinning = False
         self._delivered_position: Any = None  # position behind the last delivered batch, if pinned
         self.mask = None
+
+    def _read_order(self) -> None:
+        """Reads the settings of the order, which the library or a state may have chosen."""
+        state = self._native.state()
+        self.order_version, self.window = state[ORDER_VERSION], state[WINDOW]
+        self.shuffle = SHUFFLE_WORDS[state[SHUFFLE]]
 
     # ---- implemented by loaders ----
 
@@ -391,12 +418,17 @@ class LoaderBase(Portable):
 
         The state is the same on every rank. The batches that the loop received are behind it. It is
         valid for any number of threads, ranks and batches ahead; it belongs to the data set, the
-        seed and the settings of the order.
+        seed and the settings of the order. It contains those that the library chose (``shuffle``,
+        ``window``, ``order_version``).
         """
         return {**self._values(self._state()), **self._more_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues at a state: the next loop yields the rest of its epoch.
+
+        Settings of the order that were not passed to the loader (``shuffle``, ``window``,
+        ``order_version``) become those of the state. So the order stays the same if the data moved
+        to another kind of storage, or if the state is of an earlier version.
 
         Raises:
             StateError: the state belongs to other data, settings or order version. The error names
@@ -408,6 +440,7 @@ class LoaderBase(Portable):
             self._end_iterator()  # also if the state is rejected
         self._before_state(values)
         self._load_values(state, values)
+        self._read_order()
         self._epoch, self._started = values[EPOCH], False
 
     def close(self) -> None:

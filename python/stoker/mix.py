@@ -90,10 +90,14 @@ class Mix:
         loader.set_weights([0.5, 0.3, 0.2])    # from now on; earlier batches do not change
 
     In each frame of about a thousand samples (more if a weight is small) the number of samples of
-    every source equals its share to within one sample, in a random sequence. Each source has its
-    own shuffled order and its own epochs: at the end of a frame, the numbers of uses of any two of
-    its samples differ by at most one (apart from samples that a dropped tail leaves out). The
-    position of a sample depends only on seed, sources and weights, not on ranks or threads.
+    every source equals its share to within one sample, in a random sequence. Frames end where
+    epochs end (unless an epoch is too short for the share of a source), so an epoch has the share
+    of each source, too. Each source has its own shuffled order and its own epochs: at the end of a
+    frame, the numbers of uses of any two of its samples differ by at most one (apart from samples
+    that a dropped tail leaves out). So if an epoch has as many samples of a source as the source,
+    it has each of them once. With ``shuffle="none"`` each source stays in its storage order, and
+    the sources alternate evenly. The position of a sample depends only on seed, sources, weights
+    and the length of an epoch, not on ranks or threads.
 
     For tokens, a sample is a row: a window, a packed row or a document.
 

@@ -51,6 +51,7 @@ def pack(
     shard_bytes: int | str | None = None,
     pattern: str | None = None,
     shuffle: int | None = None,
+    keep_order: bool = False,
     short_side: int | None = None,
     quality: int | None = None,
     on_error: str = "raise",
@@ -81,7 +82,10 @@ def pack(
         stage: a folder with space for the complete result. Default: the cache (``STOKER_CACHE``).
         shard_bytes: largest shard, unless one sample is larger. Default: 256 MiB.
         pattern: names of the shards. Default: ``"shard-%06d.tar"``.
-        shuffle: seed of a shuffle; ``None``: the order of the source.
+        shuffle: seed of the shuffle of the samples; default 0. Neighbours in a class folder have
+            one class, which a loader would have to mix. Unfinished work continues in its order.
+        keep_order: keep the order of the source instead; compressed tars without seek points are
+            packed in it anyway. The manifest says which order was used.
         short_side: JPEGs with a longer short side are resized to it; all other members are copied.
         quality: quality of resized JPEGs. Default: 90.
         on_error: ``"raise"``; or ``"skip"``: leaves out damaged samples: those that cannot be read
@@ -103,12 +107,13 @@ def pack(
     Returns:
         ``shards``, ``samples``, ``bytes``, each with ``_done`` and ``_kept`` (of those done: by an
         earlier run), ``resized``, ``copied``, ``samples_left_out``, ``retries``, ``run_ns`` and
-        ``phase``; and ``bad``: the samples left out as :class:`BadSample`, at most 10,000.
+        ``phase``, ``shuffled`` and ``seed``; and ``bad``: the samples left out as
+        :class:`BadSample`, at most 10,000.
     """
     where = "pack"
     options: dict[str, Any] = {
         "shard_bytes": parse_bytes(shard_bytes, f"{where} shard_bytes"),
-        "shuffle": 0 if shuffle is None else _stoker.SHUFFLE_FULL,
+        "shuffle": _pack_order(shuffle, keep_order, where),
         "seed": count(shuffle, f"{where} shuffle", high=2**64 - 1),
         "short_side": count(short_side, f"{where} short_side", low=1, high=2**16),
         "quality": count(quality, f"{where} quality", low=1, high=100),
@@ -130,6 +135,17 @@ def pack(
         return _run_to(source, name, form, options, progress, stage)
     with Dataset(source, engine=engine, foreign_index="never", on_error=on_error) as dataset:
         return _run_to(dataset, name, form, options, progress, stage)
+
+
+def _pack_order(shuffle: int | None, keep_order: bool, where: str) -> int:
+    """0: the library's default, a shuffle where the source can be read in any order."""
+    if keep_order and shuffle is not None:
+        raise ArgumentError(
+            "shuffle= and keep_order= exclude each other", where, "pass one of them"
+        )
+    if keep_order:
+        return _stoker.SHUFFLE_NONE
+    return 0 if shuffle is None else _stoker.SHUFFLE_FULL
 
 
 def _run_to(

@@ -30,6 +30,9 @@ STATE_NAMES = (
 )
 
 EPOCH, POSITION, MIX = (STATE_NAMES.index(name) for name in ("epoch", "position", "mix"))
+ORDER_VERSION, SHUFFLE, WINDOW, FINGERPRINT = (
+    STATE_NAMES.index(name) for name in ("order_version", "shuffle", "window", "fingerprint")
+)
 """Indexes into a native state."""
 
 _HASHES = ("mix", "subset", "draws", "fingerprint")  # of 64 bits

@@ -138,12 +138,13 @@ class TextLoader(TokenLoader):
         dtype: Any = "int64",
         threads: int | None = None,
         ahead: int | None = None,
-        shuffle: str = "block",
+        shuffle: str | None = None,
         tail: str = "drop",
         rank: int | None = None,
         world_size: int | None = None,
         window: int | None = None,
         groups: int | None = None,
+        order_version: int | None = None,
         block_bytes: int | str | None = None,
         transform: Callable[[Any], Any] | None = None,
         output: str = "auto",
@@ -160,6 +161,7 @@ class TextLoader(TokenLoader):
             world_size=world_size,
             window=window,
             groups=groups,
+            order_version=order_version,
             transform=transform,
         )
         if isinstance(source, Mix):

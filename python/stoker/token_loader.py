@@ -126,12 +126,13 @@ class TokenLoader(LoaderBase):
         dtype: Any = "int64",
         stored: Any = None,
         vocab: int | None = None,
-        shuffle: str = "block",
+        shuffle: str | None = None,
         tail: str = "drop",
         rank: int | None = None,
         world_size: int | None = None,
         window: int | None = None,
         groups: int | None = None,
+        order_version: int | None = None,
         block_bytes: int | str | None = None,
         transform: Callable[[Any], Any] | None = None,
         output: str = "auto",
@@ -148,6 +149,7 @@ class TokenLoader(LoaderBase):
             world_size=world_size,
             window=window,
             groups=groups,
+            order_version=order_version,
             transform=transform,
         )
         self._store_row_arguments(

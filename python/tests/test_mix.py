@@ -21,7 +21,7 @@ from stoker.mix import whole
 
 SIZES = {"a": 300, "b": 120, "c": 41}
 TOTAL = sum(SIZES.values())
-FRAME = 1020  # of weights 3, 2, 1: the largest multiple of 6 up to 1024
+FRAME = 1020  # an epoch of so many samples is one frame, and a multiple of the sum of weights
 STEP = 20  # divides 1020 * k often enough, and by 1, 2, 4 ranks
 
 
@@ -77,7 +77,7 @@ def shares(names):
 
 
 def test_shares_are_exact(sources):
-    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME)) as stream:
         names = flat(keys(stream, 3 * FRAME // STEP))
     for frame in range(3):
         assert shares(names[frame * FRAME : (frame + 1) * FRAME]) == [510, 340, 170]
@@ -88,6 +88,29 @@ def test_shares_are_exact(sources):
         given = sum(own.values())
         assert set(own.values()) <= {given // size, given // size + 1}
         assert len(own) == min(size, given)
+
+
+def test_each_sample_of_a_small_source_once(sources):
+    """An epoch of the length of a source has each of its samples once; so has one in which a source
+    has that part."""
+    for mix, letter in (
+        (stoker.Mix(sources[1:2], epoch=SIZES["b"]), "b"),
+        (stoker.Mix(sources, [5, 1, 2], epoch=8 * SIZES["b"]), "b"),
+        (stoker.Mix(sources, [3, 1, 1], epoch=5 * SIZES["c"]), "c"),
+    ):
+        with loader(mix, 1, tail="drop") as stream:
+            for _ in range(4):
+                own = [key[0] for (key,) in ((b["key"],) for b in stream) if key[0][0] == letter]
+                assert len(own) == len(set(own)) == SIZES[letter]
+
+
+def test_without_a_shuffle_sources_keep_their_sequence(sources):
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=600), shuffle="none") as stream:
+        names = flat(keys(stream, 60))
+    for letter, size in SIZES.items():
+        own = [name for name in names if name[0] == letter]
+        assert own == [f"{letter}{i % size:04}" for i in range(len(own))]
+    assert shares(names[:60]) == [30, 20, 10]
 
 
 def test_weights_are_numbers_as_written(sources):
@@ -109,7 +132,7 @@ def test_groups_of_sources(sources):
 
 
 def test_ranks_and_resumes_change_nothing(sources):
-    mix = stoker.Mix(sources, [3, 2, 1])
+    mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME)
     with loader(mix) as stream:
         want = keys(stream, 80)
     for world in (2, 4):
@@ -168,7 +191,7 @@ def test_home_groups(tmp_path):
 
 
 def test_new_weights_keep_what_was_given(sources):
-    mix = stoker.Mix(sources, [3, 2, 1])
+    mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME)
     with loader(mix) as stream:
         plain = flat(keys(stream, 200))
     with loader(mix) as stream:
@@ -180,10 +203,10 @@ def test_new_weights_keep_what_was_given(sources):
         rest = run(186)
     names = flat(first + rest)
     assert names[:FRAME] == plain[:FRAME] and names[FRAME:] != plain[FRAME : len(names)]
-    assert shares(names[FRAME : FRAME + 1024]) == [0, 512, 512]
+    assert shares(names[FRAME : 2 * FRAME]) == [0, 510, 510]
     assert state["weights"] == [[0, [3, 2, 1]], [FRAME, [0, 1, 1]]]
     # A loader of the first weights takes the history over, and so does one that was given it.
-    for same in (mix, stoker.Mix(sources, [3, 2, 1], changes=[(FRAME, [0, 1, 1])])):
+    for same in (mix, stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(FRAME, [0, 1, 1])])):
         with loader(same) as stream:
             stream.load_state_dict(state)
             assert keys(stream, 186) == rest
@@ -192,7 +215,7 @@ def test_new_weights_keep_what_was_given(sources):
 
 def test_weights_change_again(sources):
     """A second change keeps what the first one gave, and both are part of the state."""
-    mix, second = stoker.Mix(sources, [3, 2, 1]), FRAME + 1024
+    mix, second = stoker.Mix(sources, [3, 2, 1], epoch=FRAME), 2 * FRAME
     with loader(mix) as stream:
         run = Run(stream)
         names = run(7)
@@ -202,11 +225,11 @@ def test_weights_change_again(sources):
         names += run(60)
         state = saved(stream)
         rest = run(20)
-    assert shares(flat(names)[FRAME:second]) == [0, 512, 512]
+    assert shares(flat(names)[FRAME:second]) == [0, 510, 510]
     assert shares(flat(names)[second:]) == [2400 - second, 0, 0]
     assert state["weights"] == [[0, [3, 2, 1]], [FRAME, [0, 1, 1]], [second, [1, 0, 0]]]
     changes = [(FRAME, [0, 1, 1]), (second, [1, 0, 0])]
-    with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=changes)) as stream:
         assert keys(stream, 140) == names + rest
     with loader(mix) as stream:
         stream.load_state_dict(state)
@@ -215,15 +238,15 @@ def test_weights_change_again(sources):
 
 def test_changes_given_before(sources):
     changes = [(FRAME, [0, 1, 1]), (FRAME + 100, [1, 0, 0])]
-    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME)) as stream:
         plain = flat(keys(stream, 100))
-    with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=changes)) as stream:
         names = flat(keys(stream, 100))
         assert names[:FRAME] == plain[:FRAME]
         assert shares(names[FRAME : FRAME + 100]) == [0, 50, 50]
         assert shares(names[FRAME + 100 :]) == [2000 - FRAME - 100, 0, 0]
     # A change that is to come: behind the end of the frame that holds the position before it.
-    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME)) as stream:
         run = Run(stream)
         assert run(3)
         assert stream.set_weights([0, 0, 1], at=2 * FRAME - 5) == 2 * FRAME
@@ -235,7 +258,7 @@ def test_changes_given_before(sources):
 
 
 def test_histories_that_do_not_fit(sources):
-    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME)) as stream:
         run = Run(stream)
         run(60)  # 1,200 samples: the frame ends at 2,040
         state = saved(stream)
@@ -248,12 +271,12 @@ def test_histories_that_do_not_fit(sources):
         fresh = keys(stream, 5)
     with loader(other) as stream:
         assert keys(stream, 5) == fresh  # what was refused changed nothing
-    late = stoker.Mix(sources, [3, 2, 1], changes=[(2 * FRAME, [1, 1, 1])])
+    late = stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(2 * FRAME, [1, 1, 1])])
     with loader(late) as stream:
         stream.load_state_dict(state)
         names = flat(keys(stream, 60))
         assert names[:840] == flat(want)[:840] and names != flat(want)
-    early = stoker.Mix(sources, [3, 2, 1], changes=[(2 * FRAME - 1, [1, 1, 1])])
+    early = stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(2 * FRAME - 1, [1, 1, 1])])
     with loader(early) as stream, pytest.raises(stoker.StateError, match="2040"):
         stream.load_state_dict(state)
 
@@ -268,7 +291,7 @@ def test_histories_that_do_not_fit(sources):
     ids=str,
 )
 def test_states_of_other_settings(sources, change, word):
-    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME)) as stream:
         state = saved(stream)
     with (
         loader(stoker.Mix(sources, [3, 2, 1], **change)) as stream,
@@ -278,7 +301,7 @@ def test_states_of_other_settings(sources, change, word):
 
 
 def test_states_that_cannot_be_read(sources):
-    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME)) as stream:
         keys(stream, 3)
         good = saved(stream)
         for change in (
@@ -320,14 +343,14 @@ def test_a_source_joins_later(sources):
         first = flat(run(20))
         state = saved(stream)
         plain = flat(run(100))
-    frame = 1023  # of weights 2, 1
+    frame = 3 * 420  # an epoch is a frame
     three = stoker.Mix(sources, [2, 1, 0], changes=[(frame, [2, 1, 1])])
     with loader(three) as stream:
         stream.load_state_dict(state)
         run = Run(stream)
         names = flat(run(100))
         assert names[: frame - 400] == plain[: frame - 400]
-        assert shares(names[frame - 400 : frame - 400 + 1024]) == [512, 256, 256]
+        assert shares(names[frame - 400 : frame + 20]) == [210, 105, 105]
         again = saved(stream)
         rest = run(30)
     assert again["epoch_samples"] == 420 and again["block_samples"] == state["block_samples"]
@@ -335,12 +358,12 @@ def test_a_source_joins_later(sources):
         stream.load_state_dict(again)
         assert keys(stream, 30) == rest
     # All of a and b came as often as each other, before and behind the change, at a frame's end.
-    every = collections.Counter((first + names)[: frame + 1024])
+    every = collections.Counter((first + names)[: frame + 420])
     for letter in "ab":
         own = [count for name, count in every.items() if name[0] == letter]
         assert max(own) - min(own) <= 1 and len(own) == SIZES[letter]
     with loader(stoker.Mix(sources, [2, 1, 1])) as stream:
-        with pytest.raises(stoker.StateError, match="1023"):
+        with pytest.raises(stoker.StateError, match="420"):
             stream.load_state_dict(state)
     for other in ([sources[1], sources[0], sources[2]], [sources[0], *sources[1:][::-1]]):
         with loader(stoker.Mix(other, [2, 1, 0])) as stream, pytest.raises(stoker.StateError):
@@ -359,19 +382,19 @@ def test_a_source_of_large_samples_joins(sources, tmp_path):
         run = Run(stream)
         run(20)
         state = saved(stream)
-        plain = flat(run(31))  # up to 1,020 of 1,023
+        plain = flat(run(22))  # up to 840, two epochs
     joined = [*sources[:2], str(large)]
-    with loader(stoker.Mix(joined, [2, 1, 0], changes=[(1023, [0, 0, 1])])) as stream:
+    with loader(stoker.Mix(joined, [2, 1, 0], changes=[(840, [0, 0, 1])])) as stream:
         assert stream.state_dict()["block_samples"] < state["block_samples"]
         stream.load_state_dict(state)
         assert stream.state_dict()["block_samples"] == state["block_samples"]
         names = flat(keys(stream, 33))
-    assert names[:620] == plain
-    assert {name[0] for name in names[623:]} == {"d"}
+    assert names[:440] == plain
+    assert {name[0] for name in names[440:]} == {"d"}
 
 
 def test_explain_and_find(sources):
-    mix = stoker.Mix(sources, [3, 2, 1], changes=[(FRAME, [1, 1, 1])])
+    mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(FRAME, [1, 1, 1])])
     with loader(mix) as stream:
         for epoch in range(4):
             stream.set_epoch(epoch)
@@ -404,7 +427,7 @@ def test_ends(sources):
 
 
 def test_batches_of_one_source(sources):
-    with loader(stoker.Mix(sources, [3, 2, 1], batches="single")) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], batches="single", epoch=600)) as stream:
         batches = keys(stream, 60)
     assert all(len({key[0] for key in batch}) == 1 for batch in batches)
     assert shares(flat(batches)) == [600, 400, 200]
@@ -445,8 +468,9 @@ def test_weights_of_an_end_change_in_its_first_epoch(sources):
 
 def test_ranks_change_weights_together(sources):
     """After the same batch, on all ranks; and the fingerprint is that of a run that knew before."""
-    mix = stoker.Mix(sources, [3, 2, 1])
-    with loader(stoker.Mix(sources, [3, 2, 1], changes=[(FRAME, [0, 1, 1])])) as stream:
+    mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME)
+    changed = stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(FRAME, [0, 1, 1])])
+    with loader(changed) as stream:
         want, print_ = keys(stream, 120), stream.stats()["fingerprint"]
     parts = []
     for rank in range(4):
@@ -475,9 +499,10 @@ def test_weights_change_beside_pinned_batches(sources, monkeypatch, torch):
     """A thread that pins has taken a batch more: it comes again, with the new weights."""
     monkeypatch.setattr("stoker.loader_base.pin", lambda value: value)
     changes = [(FRAME, [0, 1, 1])]
-    with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=changes)) as stream:
         want = keys(stream, 80)
-    with loader(stoker.Mix(sources, [3, 2, 1]), output="torch", pin_memory=True) as stream:
+    mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME)
+    with loader(mix, output="torch", pin_memory=True) as stream:
         monkeypatch.setattr(stream, "_uses_pinning", lambda: True)
         run = Run(stream)
         got = run(23)
@@ -489,7 +514,7 @@ def test_weights_change_beside_pinned_batches(sources, monkeypatch, torch):
 def test_weights_in_any_unit(sources):
     """Softmaxed weights have no small common measure: they are rounded, far below a sample."""
     odd = [0.09003057317038046, 0.24472847105479764, 0.6652409557748219]
-    with loader(stoker.Mix(sources, odd)) as stream:
+    with loader(stoker.Mix(sources, odd, epoch=1024)) as stream:
         names = flat(keys(stream, 60))
     for count, weight in zip(shares(names[:1024]), odd, strict=True):
         assert abs(count - 1024 * weight) < 1
@@ -630,7 +655,7 @@ def test_command_proves(sources):
 
 def test_command_tells_mixes_apart(sources):
     """Weights that change at a position differ from there on, and nothing before."""
-    words = ["--mix", "3,2,1", "--batch", "20", "--mix-epoch", "3000", "--json", "--diff"]
+    words = ["--mix", "3,2,1", "--batch", "20", "--mix-epoch", str(3 * FRAME), "--json", "--diff"]
 
     def diff(*settings, more=()):
         done = order(sources, *more, *words, *settings)
@@ -642,7 +667,7 @@ def test_command_tells_mixes_apart(sources):
     later = diff(f"mix=3,2,1/{2 * FRAME}:1,1,1")
     assert later["order_epoch"] == 0 and 2 * FRAME <= later["order_position"] < 2 * FRAME + 20
     assert later["step"] == 2 * FRAME // STEP
-    assert diff("mix-epoch=2000")["order_position"] == 2000  # where the shorter epoch ends
+    assert diff("mix-epoch=2000")["order_position"] < 20  # frames end with epochs
     # Batches of one source are of the other set-up's batch size.
     single = diff("batch=30", more=["--single-source-steps"])
     assert single["order_differs"] and single["order_position"] <= 20

@@ -238,7 +238,7 @@ def test_resume_far(tmp_path):
     os.truncate(path, 2 * samples)
     block = (8 << 20) // 2  # tokens of two bytes in a block of 8 MiB
     told = rows("--samples", samples, "--block-samples", block, "--seed", 6, "--batch", 4,
-                "--at", far // 4)
+                "--shuffle", "full", "--at", far // 4)
     with open(path, "r+b") as file:
         for number, line in enumerate(told, 1):
             file.seek(2 * line["sample"])

@@ -127,10 +127,10 @@ def test_what_lies_beside_pictures(row, tmp_path, monkeypatch):
     for name, data in given.items():
         make.write(tmp_path / "src" / name, data)
     monkeypatch.chdir(tmp_path)
-    stoker.pack(tmp_path / "src", tmp_path / "dst")
-    stoker.pack("src", tmp_path / "relative")
+    stoker.pack(tmp_path / "src", tmp_path / "dst", keep_order=True)
+    stoker.pack("src", tmp_path / "relative", keep_order=True)
     monkeypatch.chdir("src")
-    stoker.pack(".", tmp_path / "current")
+    stoker.pack(".", tmp_path / "current", keep_order=True)
     assert files(tmp_path / "dst") == files(tmp_path / "relative") == files(tmp_path / "current")
     with stoker.Dataset(tmp_path / "dst") as dataset:
         samples = [dataset[number] for number in range(len(dataset))]
@@ -151,8 +151,8 @@ def test_pictures_without_classes_have_no_label(tmp_path, engine):
 
 def test_packed_again(source, tmp_path):
     """Labels, class names and all members come through a second packing, and a third, shuffled."""
-    stoker.pack(source, tmp_path / "a")
-    stoker.pack(tmp_path / "a", tmp_path / "b", shard_bytes="128KiB")
+    stoker.pack(source, tmp_path / "a", keep_order=True)
+    stoker.pack(tmp_path / "a", tmp_path / "b", shard_bytes="128KiB", keep_order=True)
     stoker.pack(tmp_path / "b", tmp_path / "c", shuffle=3)
     found = []
     for name in "abc":
@@ -180,10 +180,10 @@ def test_a_list_is_packed_in_its_order(tmp_path):
         members = [(f"{name}-{number}.txt", b"%d" % number) for number in range(3)]
         paths.append(make.tar(tmp_path / place, members))
         keys += [member.removesuffix(".txt") for member, _ in members]
-    stoker.pack(paths, tmp_path / "dst")
+    stoker.pack(paths, tmp_path / "dst", keep_order=True)
     with stoker.Dataset(tmp_path / "dst") as dataset:
         assert [dataset[number]["__key__"] for number in range(9)] == keys
-    words = [COMMAND, "pack", *map(str, paths), str(tmp_path / "again")]
+    words = [COMMAND, "pack", "--keep-order", *map(str, paths), str(tmp_path / "again")]
     assert subprocess.run(words, capture_output=True).returncode == 0
     assert files(tmp_path / "again") == files(tmp_path / "dst")
 

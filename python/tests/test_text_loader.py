@@ -80,7 +80,7 @@ def test_each_document_once_in_order(files, texts):
     assert loader.rows == len(texts)
     assert len(loader) == 15
     assert [row for batch in flat(loader) for row in batch] == [ids_of(text) for text in texts]
-    loader = make(files, seed=3, tail="keep", eod=EOD, rows="documents")
+    loader = make(files, seed=3, tail="keep", eod=EOD, rows="documents", shuffle="block")
     for epoch in range(2):
         order = [
             stoker.order_at(len(texts), i, block_samples=block(files, texts), seed=3, epoch=epoch)

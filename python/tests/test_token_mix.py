@@ -18,7 +18,7 @@ numpy = pytest.importorskip("numpy")
 
 CONTEXT = 8
 ROWS = {"a": 300, "b": 120, "c": 41}  # windows of each source
-FRAME = 1020  # of weights 3, 2, 1: the largest multiple of 6 up to 1024
+FRAME = 1020  # an epoch of so many samples is one frame, and a multiple of the sum of weights
 STEP = 20
 EOD = 7
 
@@ -101,7 +101,7 @@ def shares(firsts):
 
 
 def test_shares_are_exact(sources):
-    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+    with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME)) as stream:
         assert stream.rows == sum(ROWS.values())
         batches = flat(Run(stream)(3 * FRAME // STEP))
     for frame in range(3):
@@ -170,8 +170,17 @@ def test_documents_of_all_sources(documents, rows):
             assert tokens_of(stream) == want
 
 
+def test_each_window_of_a_small_source_once(sources):
+    """In an epoch that has as many rows of a source as it has."""
+    rows = list(ROWS.values())
+    with loader(stoker.Mix(sources[:1], epoch=rows[0]), 1, tail="drop") as stream:
+        for _ in range(3):
+            firsts = [int(batch[0][0, 0]) for batch in stream]
+            assert len(firsts) == len(set(firsts)) == rows[0]
+
+
 def test_new_weights_keep_what_was_given(sources):
-    mix = stoker.Mix(sources, [3, 2, 1])
+    mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME)
     with loader(mix) as stream:
         run = Run(stream)
         before = run(10)
@@ -180,9 +189,10 @@ def test_new_weights_keep_what_was_given(sources):
         state = saved(stream)
     assert state["weights"] == [[0, [3, 2, 1]], [FRAME, [0, 1, 1]]]
     assert shares(rest[:FRAME]) == [510, 340, 170]
-    assert shares(rest[FRAME : FRAME + 1024])[0] == 0
+    assert shares(rest[FRAME : 2 * FRAME])[0] == 0
     # A run that knew of it from the start is the same; and so is one that goes on from the state.
-    with loader(stoker.Mix(sources, [3, 2, 1], changes=[(FRAME, [0, 1, 1])])) as stream:
+    changed = stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(FRAME, [0, 1, 1])])
+    with loader(changed) as stream:
         run = Run(stream)
         assert flat(run(10 + 2 * FRAME // STEP)) == rest
         assert saved(stream) == state

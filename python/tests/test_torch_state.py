@@ -167,7 +167,7 @@ OTHERS = {
     "seed": dict(seed=5),
     "number of samples": dict(count=63),
     "tail": dict(tail="keep"),
-    "shuffle": dict(shuffle="full"),
+    "shuffle": dict(shuffle="block"),
     "world_size": dict(rank=0, world_size=2),
     "batch_size": dict(batch_size=8),
 }

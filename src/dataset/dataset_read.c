@@ -3,13 +3,20 @@
 #include "base/options.h"
 #include "dataset/dataset.h"
 
+#include "base/xxh3.h"
 #include "dataset/index_locate.h"
 #include "format/compress/decompress.h"
+#include "io/filesystem/filesystem.h"
+#include "order/schedule/order_default.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define LABEL_BYTES_MAX 4096u
+#define SHARDS_INSPECTED 4u /* of many: the first one, the last ones, and some between */
 
 int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_dataset_info *info)
 {
@@ -40,6 +47,8 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.skipped_special = atomic_load(&dataset->scan.special);
     full.skipped_unnamed = atomic_load(&dataset->scan.unnamed);
     full.problem_count = dataset->objects.problem_count;
+    full.random_reads_free = stk_dataset_reads_are_free(dataset);
+    stk_dataset_default_order(dataset, &full.default_shuffle, &full.default_window_blocks);
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
     return stk_options_write_output(info, &full, sizeof full, "data set info", NULL);
 }
@@ -59,6 +68,54 @@ int stoker_dataset_problem(const struct stoker_dataset *dataset, uint64_t i, con
     *path_out = dataset->objects.problems[i].path;
     *text_out = texts[dataset->objects.problems[i].kind];
     return 0;
+}
+
+static bool shard_reads_are_free(const struct stoker_dataset *dataset, uint32_t shard)
+{
+    const struct stk_index *index = dataset->index;
+    char path[STK_PATH_BYTES_MAX];
+    struct stk_stat stat;
+
+    if (stk_index_is_file(index, shard)) {
+        return true;
+    }
+    return stk_index_shard_compression(index, shard) == STK_COMPRESSION_NONE &&
+           stk_index_path(index, shard, path, NULL) == 0 && !stk_io_is_url(path) &&
+           stk_io_stat_path(dataset->engine->io, path, &stat, NULL) == 0 &&
+           stk_filesystem_has_free_reads(stat.device);
+}
+
+bool stk_dataset_reads_are_free(const struct stoker_dataset *dataset)
+{
+    uint64_t shards = stk_index_shards(dataset->index);
+    uint64_t step = stk_max(shards / (SHARDS_INSPECTED - 1), 1);
+
+    if (dataset->objects.kind == STK_SOURCE_FOLDER && !stk_dataset_is_joined(dataset)) {
+        return true;
+    }
+    for (uint64_t shard = 0; shard < shards; shard += step) {
+        if (!shard_reads_are_free(dataset, (uint32_t)shard)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void stk_dataset_default_order(const struct stoker_dataset *dataset, uint32_t *shuffle_out,
+                               uint32_t *window_blocks_out)
+{
+    const struct stk_index *index = dataset->index;
+    uint64_t samples = stk_max(stk_index_samples(index), 1);
+    uint64_t block_bytes = stk_index_bytes(index) / samples * stk_index_block_samples(index);
+    bool is_free = stk_dataset_reads_are_free(dataset);
+
+    *shuffle_out = is_free ? STOKER_SHUFFLE_FULL : STOKER_SHUFFLE_BLOCK;
+    *window_blocks_out =
+        is_free ? STK_ORDER_WINDOW_DEFAULT
+                : stk_order_window_within(dataset->engine->budget.bytes_max, block_bytes);
+    if (stk_index_is_sequential(index)) {
+        *shuffle_out = STOKER_SHUFFLE_NONE;
+    }
 }
 
 int stoker_dataset_shard_ends(const struct stoker_dataset *dataset, uint64_t first, uint64_t count,
@@ -348,4 +405,34 @@ int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const c
         stk_dataset_error_add_location(dataset, error, member.shard, member.offset, key);
     }
     return status;
+}
+
+int stoker_dataset_label(struct stoker_dataset *dataset, uint64_t sample, int64_t *label_out,
+                         struct stoker_error *error)
+{
+    char text[LABEL_BYTES_MAX + 1];
+    struct stk_sample found;
+    size_t bytes = 0;
+    char *end = NULL;
+    int status = check_sample(dataset, sample, error);
+
+    status = status < 0 ? status : stk_index_sample(dataset->index, sample, &found, error);
+    if (status < 0) {
+        return status;
+    }
+    if (found.label >= 0) {
+        *label_out = found.label;
+        return 0;
+    }
+    status = stoker_dataset_read(dataset, sample, "cls", text, LABEL_BYTES_MAX, &bytes, error);
+    if (status < 0) {
+        return status;
+    }
+    text[bytes] = 0;
+    errno = 0;
+    *label_out = strtoll(text, &end, 10);
+    if (end == text || (*end && !strchr(" \t\r\n", *end)) || errno) {
+        *label_out = (int64_t)(stk_xxh3_64(text, bytes) >> 1);
+    }
+    return 0;
 }

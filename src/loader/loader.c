@@ -37,8 +37,33 @@ static bool wants_memory_locked(const struct stk_engine_client *client);
 static bool waits_for_bytes_locked(const struct stk_engine_client *client);
 static bool drop_read_ahead_locked(struct stk_engine_client *client);
 
-static int resolve(struct stoker_loader_options *options, const struct stoker_loader_options *given,
-                   bool sequential, struct stoker_error *error)
+/* Sets the settings of the order that the caller left out. */
+static void choose_order(struct stoker_loader *loader, struct stoker_loader_options *options)
+{
+    uint32_t shuffle, window;
+    bool has_blocks = options->window_blocks > 0 || options->group_count > 1;
+
+    loader->defaults = (struct stk_order_defaults){
+        .shuffle = !options->shuffle && !has_blocks && !loader->sequential,
+        .window = !options->window_blocks,
+        .block = !options->block_samples,
+        .version = !options->order_version,
+    };
+    if (loader->defaults.shuffle) {
+        stk_dataset_default_order(loader->dataset, &shuffle, &window);
+        options->shuffle = shuffle;
+        options->window_blocks = window;
+    }
+    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
+    /* Compressed shards without seek points are read front to back, in shard order. */
+    options->shuffle = loader->sequential ? STOKER_SHUFFLE_NONE : options->shuffle;
+    options->window_blocks =
+        options->window_blocks ? options->window_blocks : STK_ORDER_WINDOW_DEFAULT;
+    options->group_count = options->group_count ? options->group_count : 1;
+}
+
+static int resolve(struct stoker_loader *loader, struct stoker_loader_options *options,
+                   const struct stoker_loader_options *given, struct stoker_error *error)
 {
     const char *refused = NULL;
     int status =
@@ -48,12 +73,8 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
     if (status < 0) {
         return status;
     }
-    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
-    /* Compressed shards without seek points are read front to back, in shard order. */
-    options->shuffle = sequential ? STOKER_SHUFFLE_NONE : options->shuffle;
+    choose_order(loader, options);
     options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
-    options->window_blocks = options->window_blocks ? options->window_blocks : 64;
-    options->group_count = options->group_count ? options->group_count : 1;
     options->world_size = options->world_size ? options->world_size : 1;
     options->worker_count = options->worker_count ? options->worker_count : 1;
     options->on_error = options->on_error ? options->on_error : STOKER_ON_ERROR_RAISE;
@@ -78,6 +99,8 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
         refused =
             "shuffle, tail, on_error, image_check or batches_ahead (64 at most) is out of its "
             "range";
+    } else if (options->order_version > STOKER_ORDER_VERSION) {
+        refused = "order_version must be 1 or 2";
     } else if (!(options->bad_share_max >= 0 && options->bad_share_max <= 1)) {
         refused = "bad_share_max is a share: 0 to 1";
     }
@@ -115,7 +138,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     stk_cond_init(&loader->ready);
     pthread_mutex_init(&loader->fingerprint_lock, NULL);
     loader->sequential = stk_index_is_sequential(dataset->index);
-    status = resolve(&options, given, loader->sequential, error);
+    status = resolve(loader, &options, given, error);
     status = status < 0 ? status : stk_fetcher_get(engine, &loader->fetcher, error);
     status = status < 0 ? status : open_policy(loader, &options, error);
     status = status < 0 ? status : open_order(loader, &options, error);
@@ -180,6 +203,7 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
                                       .window_blocks = options->window_blocks,
                                       .group_count = options->group_count,
                                       .shuffle = options->shuffle,
+                                      .version = options->order_version,
                                       .seed = options->seed};
     int status;
 

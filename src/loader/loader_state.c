@@ -11,14 +11,6 @@
 
 #define BACK_MAX 4096u /* steps that state_at goes back, at most */
 
-static void state_of(const struct stoker_loader *loader, struct stoker_state *state_out)
-{
-    stk_state_make(state_out, &loader->schedule.order, &loader->partition,
-                   stk_index_identity(loader->dataset->index));
-    state_out->shuffle = loader->shuffle;
-    stk_schedule_write_state(&loader->schedule, loader->sampling.options.epoch_samples, state_out);
-}
-
 /* ---- the fingerprint ---- */
 
 int stk_loader_update_fingerprint(const struct stoker_loader *unchanged,
@@ -57,7 +49,7 @@ int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state 
     if (status < 0) {
         return status;
     }
-    state_of(loader, state_out);
+    stk_loader_identify(loader, &loader->schedule, loader->shuffle, state_out);
     state_out->epoch = place.epoch;
     state_out->position = place.position;
     state_out->fingerprint = place.fingerprint;
@@ -94,22 +86,12 @@ int stoker_loader_position(const struct stoker_loader *loader, uint64_t *epoch_o
 int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
                             struct stoker_error *error)
 {
-    const struct stk_state_labels words = {
-        .samples = "number of samples",
-        .block_samples = "samples a block",
-        .identity = "identity of the data set",
-        .advice = "open the loader with the data set and settings of the saved run",
-        .positions = stk_schedule_epoch_samples(&loader->schedule),
-        .epoch_max = stk_schedule_epoch_max(&loader->schedule),
-    };
-    struct stoker_state own;
     int status = stk_engine_check(loader->engine, error);
 
-    if (status < 0) {
-        return status;
-    }
-    state_of(loader, &own);
-    status = stk_state_validate(state, &own, &words, error);
+    status = status < 0 ? status : stk_loader_adopt_order(loader, state, error);
+    status = status < 0
+                 ? status
+                 : stk_loader_compare(loader, &loader->schedule, loader->shuffle, state, error);
     if (status < 0) {
         return status;
     }
@@ -161,6 +143,7 @@ int stoker_loader_order(const struct stoker_loader *loader,
     full.sampling = loader->sampling.stages ? &loader->sampling.options : NULL;
     full.shard_ends = loader->schedule.stages.ends;
     full.shard_count = loader->schedule.stages.shard_count;
+    full.order_version = loader->schedule.order.options.version;
     return stk_options_write_output(options_out, &full, sizeof full, "order options", NULL);
 }
 

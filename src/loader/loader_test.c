@@ -309,7 +309,7 @@ static void test_other_states(struct stoker_loader *loader, const struct stoker_
     others[4].group_count++;
     others[5].seed++;
     others[6].sample_count++;
-    others[7].block_samples++;
+    others[7].block_samples = 0;
     others[8].identity[31] ^= 1;
     others[9].position = 1ull << 40;
     for (size_t i = 0; i < STK_COUNT(others); i++) {

@@ -318,8 +318,9 @@ static bool must_yield_memory_locked(const struct stoker_loader *loader)
 
 static bool can_open_locked(struct stoker_loader *loader)
 {
-    return !loader->locked.opening && !loader->locked.open_failed_for_memory &&
-           !loader->locked.exclusive && loader->locked.pending_count < loader->locked.ahead &&
+    return !loader->locked.opening && !loader->locked.paused &&
+           !loader->locked.open_failed_for_memory && !loader->locked.exclusive &&
+           loader->locked.pending_count < loader->locked.ahead &&
            stk_batch_pool_in_use(loader->pool) < loader->locked.out_limit &&
            !must_yield_memory_locked(loader) && next_step_locked(loader);
 }

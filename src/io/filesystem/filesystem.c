@@ -191,6 +191,13 @@ void stk_filesystem_init(struct stoker_filesystem *filesystem)
     info->residency_source = "";
 }
 
+bool stk_filesystem_has_free_reads(uint64_t device)
+{
+    uint32_t group = stk_filesystem_group_of(device);
+
+    return group != STOKER_FILESYSTEM_NETWORK && group != STOKER_FILESYSTEM_FUSE;
+}
+
 uint32_t stk_filesystem_group_of(uint64_t device)
 {
     char *table = stk_mountinfo_read("");

@@ -74,6 +74,9 @@ int stk_filesystem_inspect(struct stoker_filesystem *filesystem,
 /* Returns enum stoker_filesystem_group of the mount of a device (st_dev), by the mount table;
  * UNKNOWN if it has no such mount. */
 uint32_t stk_filesystem_group_of(uint64_t device);
+/* Returns whether reads of small parts of a file in any order cost no more than in sequence: true
+ * unless the mount of the device is a network file system or FUSE. */
+bool stk_filesystem_has_free_reads(uint64_t device);
 /* mount_probe.c: calls the file system. path is absolute. Returns STOKER_ERROR_TIMEOUT and zeroes
  * *info_out if it does not respond. */
 int stk_mount_probe(const struct stk_filesystem_request *request,

@@ -15,6 +15,7 @@
 #include "loader/pending/loader_field.h"
 #include "loader/sampler/sampler.h"
 #include "order/delivered.h"
+#include "order/schedule/order_default.h"
 #include "order/schedule/schedule.h"
 
 #define STK_LOADER_AHEAD_MAX 64u
@@ -34,6 +35,7 @@ struct stoker_loader {
     struct stk_fetcher *fetcher;
     struct stoker_dataset *dataset;
     struct stk_batch_pool *pool;
+    /* The next three change only while the loader has no other pin (loader_adopt.c). */
     struct stk_schedule schedule;
     struct stk_run_sampling sampling; /* owns the tables that the schedule borrows */
     struct stk_partition partition;   /* of an epoch of the schedule */
@@ -44,6 +46,7 @@ struct stoker_loader {
     _Atomic uint64_t out_of_line_bytes[STK_BATCH_FIELDS_MAX];
     struct stk_quarantine *quarantine;
     uint32_t on_error, shuffle;
+    struct stk_order_defaults defaults; /* settings of the order that the caller left out */
     uint32_t io_retries, io_retry_wait_ms;
     uint32_t ahead_option; /* the option batches_ahead; 0: tuned */
     bool cached;           /* the option no_direct_io: cold bytes are read through the page cache */
@@ -71,6 +74,7 @@ struct stoker_loader {
         uint64_t ahead_grown_at, ahead_grown_ns; /* batches, clock when `ahead` last grew */
         uint64_t generation;                     /* number of times the ring was cancelled */
         bool opening, extracting, resumed, closed, open_failed_for_memory;
+        bool paused;                     /* no batch is opened: the order is being replaced */
         bool exclusive;                  /* a pending batch allows no other one beside it */
         bool waiting_for_memory;         /* the caller waits, and no batch could be opened */
         struct stoker_error open_error;  /* of open_failed_for_memory */

@@ -90,31 +90,52 @@ static int list_shards(const struct stoker_dataset *dataset, struct stk_schedule
     return 0;
 }
 
+/* The schedule of the request; shards are listed if the order needs them. */
+static int open_schedule(struct stk_schedule *schedule, struct stoker_dataset *dataset,
+                         const struct stk_order_options *order,
+                         const struct stk_schedule_request *given, struct stoker_error *error)
+{
+    struct stk_schedule_request request = *given;
+    bool is_two_level = order->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
+    int status = is_two_level ? list_shards(dataset, &request, error) : 0;
+
+    status = status < 0 ? status : stk_schedule_open(schedule, order, &request, error);
+    stk_free((void *)(uintptr_t)(is_two_level ? request.shard_ends : NULL));
+    return status;
+}
+
 int stk_run_sampling_open(struct stk_run_sampling *sampling, struct stk_schedule *schedule,
                           struct stoker_dataset *dataset, const struct stk_order_options *order,
                           const struct stk_schedule_request *given, struct stoker_error *error)
 {
-    struct stk_schedule_request request = *given;
-    bool is_two_level = order->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
-    int status = 0;
+    int status;
 
-    if (request.sampling && stk_index_is_sequential(dataset->index)) {
+    if (given->sampling && stk_index_is_sequential(dataset->index)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
                         "compressed shards without seek points cannot be sampled",
                         "add seek points with 'stoker index --seek-points', or decompress them",
                         "sampling");
     }
-    if (is_two_level) {
-        status = list_shards(dataset, &request, error);
+    status = open_schedule(schedule, dataset, order, given, error);
+    if (status == 0 && given->sampling) {
+        status = retain_stages(sampling, dataset, given->sampling, error);
+    } else if (status == 0 && given->mix) {
+        status = retain_sources(sampling, given->mix, error);
+        status = status < 0 ? status : stk_mix_copy_open(&sampling->mix, given->mix, error);
     }
-    status = status < 0 ? status : stk_schedule_open(schedule, order, &request, error);
-    if (status == 0 && request.sampling) {
-        status = retain_stages(sampling, dataset, request.sampling, error);
-    } else if (status == 0 && request.mix) {
-        status = retain_sources(sampling, request.mix, error);
-    }
-    stk_free((void *)(uintptr_t)(is_two_level ? request.shard_ends : NULL));
     return status;
+}
+
+int stk_run_sampling_reopen(const struct stk_run_sampling *sampling, struct stk_schedule *schedule,
+                            struct stoker_dataset *dataset, const struct stk_order_options *order,
+                            struct stoker_error *error)
+{
+    const struct stk_schedule_request request = {
+        .mix = stk_mix_copy_get(&sampling->mix),
+        .sampling = sampling->stages ? &sampling->options : NULL,
+    };
+
+    return open_schedule(schedule, dataset, order, &request, error);
 }
 
 void stk_run_sampling_close(struct stk_run_sampling *sampling)
@@ -127,6 +148,7 @@ void stk_run_sampling_close(struct stk_run_sampling *sampling)
     for (uint32_t i = 0; i < sampling->sampler_count; i++) {
         stk_sampler_release(sampling->samplers[i]);
     }
+    stk_mix_copy_close(&sampling->mix);
     stk_free(sampling->samplers);
     stk_free(sampling->stages);
     *sampling = (struct stk_run_sampling){0};

@@ -17,6 +17,7 @@
 #include "order/delivered.h"
 #include "order/predicate/predicate.h"
 #include "order/sampling/sampling_table.h"
+#include "order/schedule/mix_copy.h"
 #include "order/schedule/schedule.h"
 
 /* ---- columns (sample_column.c) ---- */
@@ -123,6 +124,7 @@ struct stk_run_sampling {
     struct stoker_sampling_stage *stages;   /* owned, with a reference of their samplers */
     struct stoker_sampler **samplers;       /* owned, with a reference: of the sources of a mix */
     uint32_t sampler_count;
+    struct stk_mix_copy mix;
 };
 
 /* Opens the schedule of a run on this data set; the shards of the request are set here. Returns 0
@@ -137,6 +139,11 @@ int stk_run_sampling_open(struct stk_run_sampling *sampling, struct stk_schedule
 int stk_run_sampling_check_maps(const struct stk_run_sampling *sampling,
                                 struct stoker_error *error);
 void stk_run_sampling_close(struct stk_run_sampling *sampling); /* zeroed is fine */
+/* Opens another schedule of the same run, with other settings of the order. It borrows the tables
+ * of the sampling. */
+int stk_run_sampling_reopen(const struct stk_run_sampling *sampling, struct stk_schedule *schedule,
+                            struct stoker_dataset *dataset, const struct stk_order_options *order,
+                            struct stoker_error *error);
 
 /* ---- the fingerprint of a run (run_fingerprint.c) ---- */
 

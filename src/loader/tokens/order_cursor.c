@@ -11,7 +11,9 @@ int stk_order_cursor_open(struct stk_order_cursor *cursor,
     int status;
 
     memset(cursor, 0, sizeof *cursor);
+    cursor->defaults = options->defaults;
     status = stk_schedule_open(&cursor->schedule, &options->order, &request, error);
+    status = status < 0 ? status : stk_mix_copy_open(&cursor->mix, options->mix, error);
     if (status == 0) {
         cursor->partition = options->partition;
         cursor->partition.sample_count = stk_schedule_epoch_samples(&cursor->schedule);
@@ -33,6 +35,7 @@ void stk_order_cursor_close(struct stk_order_cursor *cursor)
 {
     stk_schedule_reader_deinit(&cursor->reader);
     stk_schedule_deinit(&cursor->schedule);
+    stk_mix_copy_close(&cursor->mix);
 }
 
 bool stk_order_cursor_begin_step(struct stk_order_cursor *cursor)
@@ -117,16 +120,62 @@ uint64_t stk_order_cursor_boundary(const struct stk_order_cursor *cursor, uint64
     return stk_schedule_change_position(&cursor->schedule, cursor->epoch, cursor->position, least);
 }
 
-static void identify(const struct stk_order_cursor *cursor, struct stoker_state *state_out)
+static void identify(const struct stk_order_cursor *cursor, const struct stk_schedule *schedule,
+                     struct stoker_state *state_out)
 {
-    stk_state_make(state_out, &cursor->schedule.order, &cursor->partition, cursor->identity);
-    stk_schedule_write_state(&cursor->schedule, 0, state_out);
+    stk_state_make(state_out, &schedule->order, &cursor->partition, cursor->identity);
+    stk_schedule_write_state(schedule, 0, state_out);
+}
+
+static int compare(const struct stk_order_cursor *cursor, const struct stk_schedule *schedule,
+                   const struct stoker_state *state, const struct stk_state_labels *words,
+                   struct stoker_error *error)
+{
+    struct stk_state_labels full = *words;
+    struct stoker_state own;
+
+    full.positions = stk_schedule_epoch_samples(schedule);
+    full.epoch_max = stk_schedule_epoch_max(schedule);
+    identify(cursor, schedule, &own);
+    return stk_state_validate(state, &own, &full, error);
+}
+
+/* Replaces the order by that of the state. On failure nothing changes. */
+static int adopt(struct stk_order_cursor *cursor, const struct stk_order_options *order,
+                 const struct stoker_state *state, const struct stk_state_labels *words,
+                 struct stoker_error *error)
+{
+    const struct stk_schedule_request request = {.mix = stk_mix_copy_get(&cursor->mix)};
+    struct stk_schedule before = cursor->schedule, schedule;
+    struct stk_schedule_reader reader = cursor->reader;
+    int status = stk_schedule_open(&schedule, order, &request, error);
+
+    if (status < 0) {
+        return status;
+    }
+    status = compare(cursor, &schedule, state, words, error);
+    if (status == 0) {
+        cursor->schedule = schedule; /* a reader refers to the address of both */
+        status = stk_schedule_reader_init(&cursor->reader, &cursor->schedule, error);
+        if (status < 0) {
+            cursor->schedule = before;
+            cursor->reader = reader;
+        }
+    }
+    if (status < 0) {
+        stk_schedule_deinit(&schedule);
+        return status;
+    }
+    stk_schedule_reader_deinit(&reader);
+    stk_schedule_deinit(&before);
+    cursor->partition.sample_count = stk_schedule_epoch_samples(&cursor->schedule);
+    return 0;
 }
 
 void stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out)
 {
     update_fingerprint(cursor);
-    identify(cursor, state_out);
+    identify(cursor, &cursor->schedule, state_out);
     state_out->epoch = cursor->epoch;
     state_out->position = cursor->position;
     state_out->fingerprint = cursor->delivered.fingerprint;
@@ -135,14 +184,11 @@ void stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state
 int stk_order_cursor_set_state(struct stk_order_cursor *cursor, const struct stoker_state *state,
                                const struct stk_state_labels *words, struct stoker_error *error)
 {
-    struct stk_state_labels full = *words;
-    struct stoker_state own;
-    int status;
+    struct stk_order_options order = cursor->schedule.order.options;
+    int status = stk_order_adopt(&order, &cursor->defaults, state)
+                     ? adopt(cursor, &order, state, words, error)
+                     : compare(cursor, &cursor->schedule, state, words, error);
 
-    full.positions = stk_schedule_epoch_samples(&cursor->schedule);
-    full.epoch_max = stk_schedule_epoch_max(&cursor->schedule);
-    identify(cursor, &own);
-    status = stk_state_validate(state, &own, &full, error);
     if (status == 0) {
         cursor->epoch = state->epoch;
         cursor->position = state->position;

@@ -10,11 +10,15 @@
 #define LOADER_TOKENS_ORDER_CURSOR_H
 
 #include "order/delivered.h"
+#include "order/schedule/mix_copy.h"
+#include "order/schedule/order_default.h"
 #include "order/schedule/schedule.h"
 
 struct stk_order_cursor {
-    struct stk_schedule schedule; /* constant after open, as the next two */
+    struct stk_schedule schedule; /* constant after open, as the next ones, but for set_state */
     struct stk_partition partition;
+    struct stk_order_defaults defaults;
+    struct stk_mix_copy mix;
     uint8_t identity[32]; /* that a state belongs to */
     struct stk_schedule_reader reader;
     uint64_t epoch, position;
@@ -28,6 +32,7 @@ struct stk_order_cursor_options {
     struct stk_partition partition;
     const struct stoker_mix_options *mix; /* borrowed during open; NULL: one order of all samples */
     uint8_t identity[32];
+    struct stk_order_defaults defaults; /* settings of the order that the caller left out */
 };
 
 /* Returns 0 on success, STOKER_ERROR_ARGUMENT or -ENOMEM. */
@@ -63,8 +68,9 @@ int stk_order_cursor_set_epoch(struct stk_order_cursor *cursor, uint64_t epoch,
 uint64_t stk_order_cursor_boundary(const struct stk_order_cursor *cursor, uint64_t least);
 /* Takes 15 to 30 ns for each sample that all ranks had since the last state. */
 void stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out);
-/* Returns 0 on success, STOKER_ERROR_STATE if the state belongs to another stream. Sets the numbers
- * of positions and epochs in the labels. */
+/* Settings of the order that the caller left out become those of the state. Returns 0 on success,
+ * STOKER_ERROR_STATE if the state belongs to another stream, or -ENOMEM. Sets the numbers of
+ * positions and epochs in the labels. */
 int stk_order_cursor_set_state(struct stk_order_cursor *cursor, const struct stoker_state *state,
                                const struct stk_state_labels *words, struct stoker_error *error);
 

@@ -107,6 +107,72 @@ static void test_large_world(void)
     T_EQ("all wait", cursor.delivered.runs[0].steps, 100000);
 }
 
+/* A cursor of defaults continues at the state of a run in another order; the settings of the caller
+ * stay. */
+static void test_adopt(bool is_mix)
+{
+    static struct stk_order_cursor run, other;
+    uint64_t ends[2] = {700, 1000}, weights[2] = {1, 1};
+    struct stoker_mix_options mix = {.struct_size = sizeof mix,
+                                     .ends = ends,
+                                     .weights = weights,
+                                     .source_count = 2,
+                                     .epoch_samples = 300};
+    struct stk_order_cursor_options options = {
+        .order = {.sample_count = 1000,
+                  .block_samples = 7,
+                  .window_blocks = 5,
+                  .group_count = 1,
+                  .shuffle = STOKER_SHUFFLE_BLOCK,
+                  .version = 1,
+                  .seed = 3},
+        .partition = {.batch_size = 10,
+                      .world_size = 1,
+                      .tail = STOKER_TAIL_DROP,
+                      .group_count = 1},
+        .mix = is_mix ? &mix : NULL,
+        .identity = {7},
+    };
+    struct stoker_state state, own;
+    struct stoker_error error = {0};
+    bool same = true;
+
+    T_EQ("run", stk_order_cursor_open(&run, &options, NULL), 0);
+    options.order.version = 0;
+    options.order.shuffle = STOKER_SHUFFLE_FULL;
+    options.order.block_samples = 4;
+    options.order.window_blocks = 64;
+    T_EQ("set", stk_order_cursor_open(&other, &options, NULL), 0);
+    stk_order_cursor_next(&run);
+    stk_order_cursor_state(&run, &state);
+    T_EQ("refused", stk_order_cursor_set_state(&other, &state, &words, &error), STOKER_ERROR_STATE);
+    T_ERROR("refused", &error);
+    stk_order_cursor_close(&other);
+    options.defaults = (struct stk_order_defaults){true, true, true, true};
+    T_EQ("left out", stk_order_cursor_open(&other, &options, NULL), 0);
+    weights[0] = weights[1] = ends[0] = 0; /* they were borrowed during open */
+    T_EQ("adopted", stk_order_cursor_set_state(&other, &state, &words, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        bool is_step = stk_order_cursor_begin_step(&run);
+
+        same &= stk_order_cursor_begin_step(&other) == is_step;
+        for (uint32_t slot = 0; is_step && slot < 10; slot++) {
+            same &= stk_order_cursor_get(&run, slot).sample ==
+                    stk_order_cursor_get(&other, slot).sample;
+        }
+        if (is_step) {
+            stk_order_cursor_next(&run);
+            stk_order_cursor_next(&other);
+        }
+    }
+    T_TRUE("the same samples", same);
+    stk_order_cursor_state(&run, &state);
+    stk_order_cursor_state(&other, &own);
+    T_TRUE("the same state", memcmp(&state, &own, sizeof own) == 0);
+    stk_order_cursor_close(&run);
+    stk_order_cursor_close(&other);
+}
+
 int main(void)
 {
     for (uint64_t key = 0; key < 60; key++) {
@@ -114,5 +180,7 @@ int main(void)
     }
     test_many_runs();
     test_large_world();
+    test_adopt(false);
+    test_adopt(true);
     return t_finish();
 }

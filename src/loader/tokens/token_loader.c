@@ -16,7 +16,7 @@
 
 static int open_cursor(struct stoker_token_loader *loader,
                        const struct stoker_token_loader_options *options,
-                       struct stoker_error *error)
+                       const struct stk_order_defaults *defaults, struct stoker_error *error)
 {
     const struct stk_token_samples *samples = loader->samples;
     uint32_t token_bytes = stk_token_bytes(loader->tokens->files[0].run.dtype);
@@ -33,6 +33,7 @@ static int open_cursor(struct stoker_token_loader *loader,
                   .window_blocks = options->window_blocks,
                   .group_count = options->group_count,
                   .shuffle = options->shuffle,
+                  .version = options->order_version,
                   .seed = options->seed},
         .partition = {.batch_size = options->batch_size,
                       .rank = options->rank,
@@ -41,6 +42,7 @@ static int open_cursor(struct stoker_token_loader *loader,
                       .group_count = options->group_count,
                       .worker_count = 1},
         .mix = options->mix,
+        .defaults = *defaults,
     };
 
     memcpy(cursor.identity, samples->identity, sizeof cursor.identity);
@@ -138,11 +140,13 @@ int stk_token_loader_open(struct stoker_token_loader **loader_out, struct stoker
                           struct stoker_error *error)
 {
     struct stoker_token_loader *loader = stk_alloc(1, sizeof *loader);
+    struct stk_order_defaults defaults;
     int status;
 
     if (!loader) {
         return stk_fail(error, -ENOMEM, "cannot open a token loader", "free memory", "loader");
     }
+    defaults = stk_token_options_choose_order(options, tokens);
     pthread_mutex_init(&loader->lock, NULL);
     stk_token_set_retain(tokens);
     loader->tokens = tokens;
@@ -165,7 +169,7 @@ int stk_token_loader_open(struct stoker_token_loader **loader_out, struct stoker
         loader->blank_padding = options->batch_size > 0;
         status = use_all_samples(loader, options, error);
     }
-    status = status < 0 ? status : open_cursor(loader, options, error);
+    status = status < 0 ? status : open_cursor(loader, options, &defaults, error);
     status = status < 0 ? status : open_pool(loader, options->batch_size, error);
     if (status < 0) {
         stoker_token_loader_close(loader);

@@ -3,6 +3,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/options.h"
+#include "io/filesystem/filesystem.h"
 #include "loader/rows/sequence_packing.h"
 #include "loader/rows/token_row.h"
 
@@ -10,6 +11,9 @@
 
 #define CHUNK_DOCUMENTS 4096u
 #define FIM_FRAGMENTS 4u
+#define FILES_INSPECTED 4u /* of many: the first one, the last ones, and some between */
+/* About 1,000 chunks of 4,096 documents. */
+#define PACKED_FREE_MAX (UINT64_C(1) << 31)
 
 /* Sets the defaults. */
 static void set_defaults(struct stoker_token_loader_options *options)
@@ -19,16 +23,13 @@ static void set_defaults(struct stoker_token_loader_options *options)
     options->rows = options->rows ? options->rows : STOKER_ROWS_WINDOWS;
     windows = options->rows == STOKER_ROWS_WINDOWS;
     options->stride = options->stride ? options->stride : options->context;
-    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
     options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
-    options->window_blocks = options->window_blocks ? options->window_blocks : 64;
     options->group_count = options->group_count ? options->group_count : 1;
     options->world_size = options->world_size ? options->world_size : 1;
     options->labels = options->labels ? options->labels : STOKER_LABELS_SHIFTED;
     options->dtype = options->dtype ? options->dtype : STOKER_INT64;
     options->fim_fragments_max =
         options->fim_fragments_max ? options->fim_fragments_max : FIM_FRAGMENTS;
-    options->block_bytes = options->block_bytes ? options->block_bytes : STK_TOKEN_BLOCK_BYTES;
     options->chunk_documents =
         options->chunk_documents ? options->chunk_documents : CHUNK_DOCUMENTS;
     options->boundary_labels = options->boundary_labels ? options->boundary_labels
@@ -72,7 +73,7 @@ static const char *refuse_rows(const struct stoker_token_loader_options *options
     if (documents && options->positions != STOKER_POSITIONS_NONE) {
         return "positions of documents count from 0: there is no field of them";
     }
-    if (options->block_bytes > STK_TOKEN_BLOCK_BYTES_MAX) {
+    if (options->block_bytes > STK_TOKEN_BLOCK_BYTES_MAX) { /* 0: default */
         return "a block has 1 TiB at most";
     }
     if (options->chunk_documents > STK_SEQUENCE_PACKING_DOCUMENTS_MAX) {
@@ -139,6 +140,55 @@ static bool is_bytes(const struct stoker_token_loader_options *options)
            options->labels == STOKER_LABELS_NONE && !options->append_eod && options->fim_rate == 0;
 }
 
+/* Whether rows can be read in any order at the cost of reads in sequence. A packed row needs the
+ * plan of its chunk of documents, and the plans of many chunks do not fit in memory. */
+static bool reads_are_free(const struct stoker_tokens *tokens, uint32_t rows)
+{
+    uint32_t step = stk_max(tokens->file_count / (FILES_INSPECTED - 1), 1);
+    struct stk_stat stat;
+
+    if (tokens->is_virtual || (rows == STOKER_ROWS_PACKED && tokens->tokens > PACKED_FREE_MAX)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < tokens->file_count; i += step) {
+        const struct stk_token_set_file *file = &tokens->files[i];
+
+        if (file->compressed ||
+            (file->path && (stk_io_stat_path(tokens->engine->io, file->path, &stat, NULL) < 0 ||
+                            !stk_filesystem_has_free_reads(stat.device)))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A text that is tokenised on demand keeps the documents of a window in memory: its caller sets how
+ * many. */
+struct stk_order_defaults
+stk_token_options_choose_order(struct stoker_token_loader_options *options,
+                               const struct stoker_tokens *tokens)
+{
+    bool has_blocks = options->window_blocks > 0 || options->group_count > 1;
+    struct stk_order_defaults defaults = {
+        .shuffle = !options->shuffle && !has_blocks,
+        .window = !options->window_blocks,
+        .block = !options->block_samples && !options->block_bytes,
+        .version = !options->order_version,
+    };
+
+    options->block_bytes = options->block_bytes ? options->block_bytes : STK_TOKEN_BLOCK_BYTES;
+    if (defaults.shuffle && reads_are_free(tokens, options->rows)) {
+        options->shuffle = STOKER_SHUFFLE_FULL;
+    } else if (defaults.shuffle && !tokens->is_virtual) {
+        options->window_blocks =
+            stk_order_window_within(tokens->engine->budget.bytes_max, options->block_bytes);
+    }
+    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
+    options->window_blocks =
+        options->window_blocks ? options->window_blocks : STK_ORDER_WINDOW_DEFAULT;
+    return defaults;
+}
+
 int stk_token_options_resolve(struct stoker_token_loader_options *options,
                               const struct stoker_token_loader_options *given,
                               struct stoker_error *error)
@@ -160,6 +210,8 @@ int stk_token_options_resolve(struct stoker_token_loader_options *options,
         refused = "rank must be below world_size";
     } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP) {
         refused = "shuffle or tail is out of its range";
+    } else if (options->order_version > STOKER_ORDER_VERSION) {
+        refused = "order_version must be 1 or 2";
     } else if (options->dtype != STOKER_INT32 && options->dtype != STOKER_INT64 &&
                !is_bytes(options)) {
         refused = "dtype must be int32 or int64, or uint8 for documents without labels";

@@ -9,12 +9,18 @@
 
 #include "loader/rows/fim.h"
 #include "loader/tokens/token_set.h"
-#include "order/order.h"
+#include "order/schedule/order_default.h"
 
-/* Copies the user's options, sets defaults and checks them. Returns 0 or STOKER_ERROR_ARGUMENT. */
+/* Copies the user's options, sets defaults and checks them; the order has defaults only after
+ * stk_token_options_choose_order. Returns 0 or STOKER_ERROR_ARGUMENT. */
 int stk_token_options_resolve(struct stoker_token_loader_options *options,
                               const struct stoker_token_loader_options *given,
                               struct stoker_error *error);
+
+/* Sets the settings of the order that the caller left out, and returns which those are. */
+struct stk_order_defaults
+stk_token_options_choose_order(struct stoker_token_loader_options *options,
+                               const struct stoker_tokens *tokens);
 
 /* Returns the options of fill in the middle; options: resolved. */
 struct stk_fim stk_token_options_fim(const struct stoker_token_loader_options *options);

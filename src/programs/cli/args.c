@@ -180,16 +180,25 @@ static const struct option options[] = {
     {"pattern", "NAME", COMMAND_PACK, OPTION_TEXT, FIELD(pattern), 0, 0,
      "names of the shards; default shard-%06d.tar"},
     {"shuffle", "SEED", COMMAND_PACK, OPTION_TEXT, FIELD(shuffle_seed), 0, 0,
-     "shuffle the samples with this seed; default: the order of the source"},
+     "seed of the shuffle of the samples; default 0"},
+    {"keep-order", NULL, COMMAND_PACK, OPTION_FLAG, FIELD(keep_order), 0, 0,
+     "do not shuffle: keep the order of the source, in which classes may lie one after the other"},
     {"short-side", "N", COMMAND_PACK, OPTION_NUMBER, FIELD(short_side), 1, 1u << 16,
      "shrink JPEGs whose short side is longer than N pixels; copy the others"},
     {"quality", "N", COMMAND_PACK, OPTION_NUMBER, FIELD(quality), 1, 100,
      "JPEG quality of shrunk images; default 90"},
     {"shuffle", "block|full|none|two-level", ORDERED, OPTION_CHOICE, FIELD(shuffle),
      STOKER_SHUFFLE_BLOCK, 0,
-     "the order; two-level: shards, then the samples of each; default block"},
+     "the order; two-level: shards, then the samples of each; default: full where reads in any "
+     "order cost no more (folders, tars on local disks), else block"},
     {"window-blocks", "N", ORDERED, OPTION_NUMBER, FIELD(window_blocks), 1, UINT32_MAX,
-     "blocks of a shuffle window; default 64"},
+     "blocks of a shuffle window; default 64, or for the default order those that fill half of the "
+     "memory"},
+    {"order-version", "1|2", COMMAND_ORDER, OPTION_NUMBER, FIELD(order_version), 1,
+     STOKER_ORDER_VERSION, "version of the order, of a run that began with version 1; default 2"},
+    {"labels", "FILE", COMMAND_ORDER, OPTION_TEXT, FIELD(labels_path), 0, 0,
+     "report the mixing of these labels, one a line for each sample; default: classes of a folder, "
+     "members cls of tars on local disks"},
     {"home-groups", "N", ORDERED, OPTION_NUMBER, FIELD(home_groups), 1, UINT32_MAX,
      "groups of blocks. Each node reads the same blocks in every epoch if N divides the samples of "
      "a step and is a multiple of the nodes, or much larger; default 1"},

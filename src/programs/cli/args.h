@@ -67,6 +67,7 @@ struct args {
     uint64_t foreign_index;                    /* enum stoker_foreign_index_use */
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
+    bool keep_order;
     const char *staging_dir; /* of pack */
     bool json, shards, raw, cold, help;
     bool deep, repair, keep_unverified, reread;
@@ -76,6 +77,8 @@ struct args {
     uint64_t jpeg_index_mcus;      /* 1: one entry point a row of MCUs; 0: no JPEG index */
     /* of order */
     uint64_t world_size, nodes, tail, epoch, samples, block_samples, random_runs;
+    uint64_t order_version;
+    const char *labels_path;
     const char *at, *rank, *find, *diff, *world_sizes, *scenario, *mix;
     uint64_t mix_end, mix_epoch;
     bool verify, simulate, single_source_steps;

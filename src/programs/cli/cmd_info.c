@@ -4,6 +4,7 @@
 #include "programs/cli/command.h"
 #include "programs/cli/info_filesystem.h"
 #include "programs/cli/info_location.h"
+#include "programs/cli/order_labels.h"
 #include "programs/cli/terminal.h"
 #include "programs/cli/token_report.h"
 
@@ -18,7 +19,9 @@
 struct facts {
     struct stoker_engine_info engine;
     struct stoker_dataset_info dataset;
+    struct stoker_mixing mixing;
     uint64_t batch, image, dtype, window, groups, shuffle;
+    bool is_default; /* of the order */
     uint64_t batch_bytes, batches_ahead;
     char identity[65];
 };
@@ -95,6 +98,39 @@ static int print_filesystems(const struct info_filesystem *filesystems, const st
     return info_filesystem_status(filesystems);
 }
 
+/* As a loader chooses the settings that were left out. */
+static void choose_order(struct facts *facts)
+{
+    if (!facts->shuffle && !facts->window && facts->groups == 1) {
+        facts->shuffle = facts->dataset.default_shuffle;
+        facts->window = facts->dataset.default_window_blocks;
+        facts->is_default = true;
+    }
+    facts->shuffle = facts->shuffle ? facts->shuffle : STOKER_SHUFFLE_BLOCK;
+    facts->window = facts->window ? facts->window : WINDOW_DEFAULT;
+}
+
+/* The mixing of classes, of a folder only: reading labels of shards takes time. */
+static int measure_mixing(const struct args *args, struct stoker_dataset *dataset,
+                          struct facts *facts)
+{
+    const struct stoker_order_options options = {
+        .struct_size = sizeof options,
+        .sample_count = facts->dataset.sample_count,
+        .block_samples = facts->dataset.block_samples,
+        .batch_size = (uint32_t)facts->batch,
+        .shuffle = (uint32_t)facts->shuffle,
+        .window_blocks = (uint32_t)facts->window,
+        .group_count = (uint32_t)facts->groups,
+    };
+
+    if (facts->shuffle == STOKER_SHUFFLE_TWO_LEVEL) {
+        facts->mixing = (struct stoker_mixing){.struct_size = sizeof facts->mixing};
+        return EXIT_FINE;
+    }
+    return order_labels_measure(args, dataset, &facts->dataset, &options, &facts->mixing);
+}
+
 static int run_opened(struct args *args, const struct info_filesystem *filesystems)
 {
     struct stoker_engine *engine = NULL;
@@ -106,9 +142,9 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
         .batch = args->batch ? args->batch : 256,
         .image = args->image ? args->image : 224,
         .dtype = args->dtype ? args->dtype : STOKER_FLOAT32,
-        .window = args->window_blocks ? args->window_blocks : WINDOW_DEFAULT,
+        .window = args->window_blocks,
         .groups = args->home_groups ? args->home_groups : 1,
-        .shuffle = args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK,
+        .shuffle = args->shuffle,
     };
 
     int status = command_open_dataset(args, &engine, &dataset);
@@ -118,6 +154,7 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     stoker_engine_info(engine, &facts.engine);
     stoker_dataset_info(dataset, &facts.dataset);
     info_location_open(&locations, engine, args);
+    choose_order(&facts);
     if (facts.dataset.sequential) {
         facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does for sequential shards */
     }
@@ -129,16 +166,17 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     for (size_t i = 0; i < sizeof facts.dataset.identity; i++) {
         snprintf(facts.identity + 2 * i, 3, "%02x", facts.dataset.identity[i]);
     }
-    if (args->json) {
+    status = measure_mixing(args, dataset, &facts);
+    if (status == EXIT_FINE && args->json) {
         facts_print_json(&facts, dataset, filesystems, &locations);
-    } else {
+    } else if (status == EXIT_FINE) {
         info_location_print(&locations);
         facts_print(&facts);
         problems_print(dataset, &facts.dataset);
     }
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
-    status = info_location_status(&locations);
+    status = status == EXIT_FINE ? info_location_status(&locations) : status;
     return status != EXIT_FINE ? status : info_filesystem_status(filesystems);
 }
 
@@ -178,11 +216,19 @@ static void facts_print(const struct facts *facts)
     jpeg_index_print_used(dataset);
     skipped_print(dataset);
     printf("order\n");
-    printf("  version     %d, %s shuffle\n", STOKER_ORDER_VERSION,
-           args_shuffle_name(facts->shuffle));
+    printf("  version     %d, %s shuffle%s\n", STOKER_ORDER_VERSION,
+           args_shuffle_name(facts->shuffle),
+           !facts->is_default || dataset->sequential ? ""
+           : dataset->random_reads_free              ? ": reads in any order cost no more here"
+                                                     : ": the window fills half of the memory");
     printf("  block       %s samples\n", term_count(a, dataset->block_samples));
-    printf("  window      %s blocks: %s samples are mixed\n", term_count(a, facts->window),
-           term_count(b, mixed < dataset->sample_count ? mixed : dataset->sample_count));
+    if (facts->shuffle == STOKER_SHUFFLE_BLOCK) {
+        printf("  window      %s blocks: %s samples are mixed\n", term_count(a, facts->window),
+               term_count(b, mixed < dataset->sample_count ? mixed : dataset->sample_count));
+    }
+    if (facts->mixing.note[0]) {
+        printf("  mixing      %s\n", facts->mixing.note);
+    }
     printf("  groups      %s\n", term_count(a, facts->groups));
     printf("machine\n");
     printf("  cores       %u available, %u decode threads\n", engine->cores, engine->threads);
@@ -300,6 +346,8 @@ static void facts_print_json(const struct facts *facts, const struct stoker_data
     json_str("shuffle", args_shuffle_name(facts->shuffle));
     json_u64("block_samples", dataset->block_samples);
     json_u64("window_blocks", facts->window);
+    json_bool("random_reads_free", dataset->random_reads_free);
+    order_labels_print_json(&facts->mixing);
     json_u64("group_count", facts->groups);
     json_u64("cores", engine->cores);
     json_u64("threads", engine->threads);

@@ -333,6 +333,7 @@ static bool is_setting_changed_only(const struct order_setup *setup, const struc
     rest.world_size = setup->args->world_size;
     rest.seed = setup->args->seed;
     rest.shuffle = setup->args->shuffle;
+    rest.order_version = setup->args->order_version;
     rest.tail = setup->args->tail;
     rest.window_blocks = setup->args->window_blocks;
     rest.home_groups = setup->args->home_groups;
@@ -363,8 +364,9 @@ static int diff(struct order_setup *setup)
 
     if (status == EXIT_FINE && (!*setup->args->diff || !is_setting_changed_only(setup, &changed))) {
         return term_usage("order", "not settings of an order", setup->args->diff,
-                          "use samples, block-samples, batch, world-size, seed, shuffle, tail, "
-                          "window-blocks, home-groups, repeats, repeat-distance, epoch-samples, "
+                          "use samples, block-samples, batch, world-size, seed, shuffle, "
+                          "order-version, tail, window-blocks, home-groups, repeats, "
+                          "repeat-distance, epoch-samples, "
                           "mix-end and mix-epoch, like seed=1,window-blocks=128; mix, subset, "
                           "weights, balance or curriculum must be the last");
     }

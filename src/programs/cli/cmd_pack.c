@@ -38,6 +38,10 @@ const struct command command_pack = {
     .more = "DST is a new or empty folder outside of the source folders. Files are written to\n"
             "DST.part; one rename completes the work. After an interruption at any point the\n"
             "same command continues, and the result has the same bytes.\n"
+            "The samples are shuffled, since neighbours of a folder have one class: the same seed\n"
+            "gives the same order. --keep-order keeps the order of the source; compressed tars\n"
+            "without seek points are packed in their order, too. The manifest says which was\n"
+            "used.\n"
             "DST may also be an unused prefix of a store, s3://bucket/prefix: the data set is\n"
             "packed in --staging-dir first, then uploaded, the manifest last. Objects are never\n"
             "replaced. An image of a class folder becomes KEY.jpg and KEY.cls (the number of\n"
@@ -75,7 +79,9 @@ static int run(struct args *args)
     if (status != EXIT_FINE) {
         return status;
     }
-    options.shuffle = args->shuffle_seed ? STOKER_SHUFFLE_FULL : 0;
+    options.shuffle = args->keep_order     ? STOKER_SHUFFLE_NONE
+                      : args->shuffle_seed ? STOKER_SHUFFLE_FULL
+                                           : 0;
     options.destination = args->paths[--args->path_count];
     args->foreign_index = STOKER_FOREIGN_INDEX_NEVER;
     args->rescue = args->on_error == STOKER_ON_ERROR_SKIP;
@@ -125,6 +131,10 @@ static int check(const struct args *args, uint64_t *seed_out)
     if (args->path_count < 2) {
         return term_usage("pack", "a source and a destination are needed", NULL,
                           "usage: stoker pack [options] SRC... DST");
+    }
+    if (args->shuffle_seed && args->keep_order) {
+        return term_usage("pack", "options exclude each other", NULL,
+                          "use one of --shuffle and --keep-order");
     }
     if (args->shuffle_seed && !seed_parse(args->shuffle_seed, seed_out)) {
         return term_usage("pack", "not a number", args->shuffle_seed,
@@ -243,6 +253,11 @@ static void report(const char *destination, const struct stoker_pack_progress *p
         printf("shards     %s of %s\n", term_count(number, progress->shards_done),
                term_bytes(bytes, progress->bytes_done));
     }
+    if (progress->shuffled) {
+        printf("order      shuffled with seed %llu\n", (unsigned long long)progress->seed);
+    } else if (progress->shards > 0) {
+        printf("order      of the source\n");
+    }
     if (progress->samples_left_out > 0) {
         printf("left out   %s damaged samples\n", term_count(number, progress->samples_left_out));
     }
@@ -272,6 +287,8 @@ static void report_json(const char *destination, const struct stoker_pack_progre
     json_u64("shards", progress->shards);
     json_u64("samples", progress->samples_done);
     json_u64("bytes", progress->bytes_done);
+    json_str("order", progress->shuffled ? "shuffled" : "source");
+    json_u64("seed", progress->seed);
     json_u64("shards_kept", progress->shards_resumed);
     json_u64("samples_kept", progress->samples_resumed);
     json_u64("resized", progress->resized);

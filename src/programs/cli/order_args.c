@@ -15,14 +15,21 @@ struct stoker_order_options order_settings(const struct order_setup *setup, cons
         .sample_count = setup->dataset ? setup->info.sample_count : args->samples,
         .block_samples = args->block_samples ? args->block_samples : setup->info.block_samples,
         .seed = args->seed,
-        .shuffle = (uint32_t)(args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK),
+        .shuffle = (uint32_t)args->shuffle,
+        .order_version = (uint32_t)args->order_version,
         .tail = (uint32_t)args->tail,
-        .window_blocks = (uint32_t)(args->window_blocks ? args->window_blocks : WINDOW_DEFAULT),
+        .window_blocks = (uint32_t)args->window_blocks,
         .group_count = (uint32_t)(args->home_groups ? args->home_groups : 1),
         .batch_size = (uint32_t)(args->batch ? args->batch : BATCH_DEFAULT),
         .world_size = (uint32_t)(args->world_size ? args->world_size : 1),
     };
 
+    if (!args->shuffle && !args->window_blocks && options.group_count == 1 && setup->dataset) {
+        options.shuffle = setup->info.default_shuffle; /* as a loader */
+        options.window_blocks = setup->info.default_window_blocks;
+    }
+    options.shuffle = options.shuffle ? options.shuffle : STOKER_SHUFFLE_BLOCK;
+    options.window_blocks = options.window_blocks ? options.window_blocks : WINDOW_DEFAULT;
     if (setup->has_mix) {
         options.mix = &setup->mix.options;
     }

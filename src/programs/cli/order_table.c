@@ -2,6 +2,7 @@
  * and selected samples also by source and stage. */
 #include "programs/cli/order_table.h"
 
+#include "programs/cli/order_labels.h"
 #include "programs/cli/terminal.h"
 
 #include <stdlib.h>
@@ -62,6 +63,11 @@ static void cell_share(double share, bool known)
     printf("  %20s", text);
 }
 
+static uint32_t version_of(const struct stoker_order_options *options)
+{
+    return options->order_version ? options->order_version : STOKER_ORDER_VERSION;
+}
+
 static void table_print(const struct order_setup *setup, const struct column *columns, size_t count)
 {
     const struct stoker_order_options options = order_settings(setup, setup->args);
@@ -70,9 +76,10 @@ static void table_print(const struct order_setup *setup, const struct column *co
 
     printf("%s samples in %s blocks of ", term_count(a, options.sample_count),
            term_count(b, columns[0].measures.block_count));
-    printf("%s; window %u, groups %u, seed %llu, order version %d\n",
-           term_count(a, options.block_samples), options.window_blocks, options.group_count,
-           (unsigned long long)options.seed, STOKER_ORDER_VERSION);
+    printf("%s; %s shuffle, ", term_count(a, options.block_samples),
+           args_shuffle_name(options.shuffle));
+    printf("window %u, groups %u, seed %llu, order version %u\n", options.window_blocks,
+           options.group_count, (unsigned long long)options.seed, version_of(&options));
     printf("%s steps of %u x %u an epoch, tail %s; ",
            term_count(a, stoker_order_steps(setup->order, 0)), options.world_size,
            options.batch_size, args_tail_name(options.tail));
@@ -124,13 +131,14 @@ static void measures_print_json(const char *name, const struct stoker_order_meas
 }
 
 static void table_print_json(const struct order_setup *setup, const struct column *columns,
-                             size_t count, const struct stoker_order_measures *parts)
+                             size_t count, const struct stoker_order_measures *parts,
+                             const struct stoker_mixing *mixing)
 {
     const struct stoker_order_options options = order_settings(setup, setup->args);
     double block_bytes = block_bytes_of(setup);
 
     json_open(NULL, '{');
-    json_u64("order_version", STOKER_ORDER_VERSION);
+    json_u64("order_version", version_of(&options));
     json_str("shuffle", args_shuffle_name(options.shuffle));
     json_str("tail", args_tail_name(options.tail));
     json_u64("samples", options.sample_count);
@@ -157,6 +165,7 @@ static void table_print_json(const struct order_setup *setup, const struct colum
         }
         json_close(']');
     }
+    order_labels_print_json(mixing);
     json_close('}');
 }
 
@@ -253,6 +262,7 @@ int order_report(struct order_setup *setup)
     struct stoker_order_measures *parts = calloc(PARTS_MAX, sizeof *parts);
     const struct stoker_order_measures *first;
     struct column columns[COLUMNS_MAX];
+    struct stoker_mixing mixing;
     size_t count = name_columns(setup, columns);
     int status = parts ? EXIT_FINE : EXIT_ENVIRONMENT;
 
@@ -269,11 +279,17 @@ int order_report(struct order_setup *setup)
             columns[i].measures.window_blocks_max = first->window_blocks_max;
         }
     }
+    if (status == EXIT_FINE) {
+        const struct stoker_order_options options = order_settings(setup, setup->args);
+
+        status = order_labels_measure(setup->args, setup->dataset, &setup->info, &options, &mixing);
+    }
     if (status == EXIT_FINE && setup->args->json) {
-        table_print_json(setup, columns, count, parts);
+        table_print_json(setup, columns, count, parts, &mixing);
     } else if (status == EXIT_FINE) {
         table_print(setup, columns, count);
         parts_print(setup, first, parts);
+        order_labels_print(&mixing);
     }
     free(parts);
     return status;

@@ -32,6 +32,8 @@ struct stoker_pack {
     struct stk_left_out left; /* its list: const once ended */
     struct stk_background_job job;
     _Atomic uint32_t phase;
+    _Atomic bool is_shuffled;
+    bool is_default_order; /* shuffle was left out */
     _Atomic uint64_t shards, shards_done, samples, samples_done, bytes, bytes_done;
     _Atomic uint64_t shards_kept, samples_kept, bytes_kept, resized, copied;
     _Atomic uint64_t retries;
@@ -123,8 +125,13 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *u
     }
     options->shard_bytes = options->shard_bytes ? options->shard_bytes : SHARD_BYTES_DEFAULT;
     options->quality = options->quality ? options->quality : QUALITY_DEFAULT;
-    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_NONE;
+    pack->is_default_order = !options->shuffle;
+    if (pack->is_default_order) {
+        options->shuffle = stk_index_is_sequential(pack->dataset->index) ? STOKER_SHUFFLE_NONE
+                                                                         : STOKER_SHUFFLE_FULL;
+    }
     options->seed = options->shuffle == STOKER_SHUFFLE_FULL ? options->seed : 0;
+    pack->is_shuffled = options->shuffle == STOKER_SHUFFLE_FULL;
     options->io_retries = options->io_retries ? options->io_retries : STK_RETRY_COUNT_DEFAULT;
     options->io_retries = options->io_retries == STOKER_NO_RETRIES ? 0 : options->io_retries;
     options->io_retry_wait_ms =
@@ -177,6 +184,8 @@ static void fill_progress(struct stoker_pack *pack, struct stoker_pack_progress 
     full.copied = pack->copied;
     full.samples_left_out = pack->left.count;
     full.retries = pack->retries;
+    full.shuffled = pack->is_shuffled;
+    full.seed = pack->is_shuffled ? pack->options.seed : 0;
     full.run_ns = stk_background_job_elapsed_ns(&pack->job);
     stk_options_write_output(progress, &full, sizeof full, "pack progress", NULL);
 }
@@ -352,9 +361,16 @@ static int pack_all(struct stoker_pack *pack, struct stoker_error *error)
     char stamp[2 * sizeof pack->plan.stamp + 1];
     json_t *settings = NULL;
     uint64_t ratio;
-    int status = stk_pack_plan_open(&pack->plan, pack->dataset, pack->options.shuffle,
-                                    pack->options.seed, &pack->job.stopping, error);
+    int status = 0;
 
+    if (pack->is_default_order &&
+        stk_staging_keeps_order(pack->dataset->engine->io, pack->destination)) {
+        pack->options.shuffle = STOKER_SHUFFLE_NONE; /* as the earlier run, which is continued */
+        pack->options.seed = 0;
+        pack->is_shuffled = false;
+    }
+    status = stk_pack_plan_open(&pack->plan, pack->dataset, pack->options.shuffle,
+                                pack->options.seed, &pack->job.stopping, error);
     if (status < 0) {
         return status;
     }

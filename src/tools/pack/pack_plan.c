@@ -20,6 +20,7 @@ int stk_pack_plan_open(struct stk_pack_plan *plan, struct stoker_dataset *datase
                                       .window_blocks = 1,
                                       .group_count = 1,
                                       .shuffle = STOKER_SHUFFLE_FULL,
+                                      .version = 1, /* the bytes of a pack do not change */
                                       .seed = seed};
     int status;
 

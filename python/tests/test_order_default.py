@@ -1,0 +1,255 @@
+"""The order that loaders, packs and commands choose, its part of a state, and reports of mixing."""
+
+import collections
+import json
+import os
+import pathlib
+import subprocess
+
+import make
+import pytest
+
+import stoker
+
+COMMAND = os.environ.get("STOKER_COMMAND", "stoker")
+CLASSES, EACH = 20, 25
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("classes")
+    for number in range(CLASSES):
+        for image in range(EACH):
+            make.write(root / f"c{number:02}" / f"{image:03}.jpg", b"%d %d" % (number, image))
+    return root
+
+
+@pytest.fixture(scope="module")
+def tars(folder, tmp_path_factory):
+    packed = tmp_path_factory.mktemp("packed") / "set"
+    stoker.pack(folder, packed, keep_order=True, shard_bytes="64KiB")
+    return packed
+
+
+FIELDS = {"id": "__id__"}
+
+
+def open_loader(source, batch=32, **options):
+    return stoker.Loader(source, batch, fields=FIELDS, output="numpy", **options)
+
+
+def ids(loader):
+    return [list(batch["id"]) for batch in loader]
+
+
+def command(*words, code=0):
+    done = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def test_the_default_is_a_full_permutation(folder, tars):
+    for source in (folder, tars):
+        with open_loader(source, seed=3) as loader, open_loader(
+            source, seed=3, shuffle="full"
+        ) as full:
+            assert loader.shuffle == "full" and loader.order_version == stoker.ORDER_VERSION
+            assert ids(loader) == ids(full)
+    with open_loader(folder, window=7) as loader:  # it has a meaning for blocks only
+        assert (loader.shuffle, loader.window) == ("block", 7)
+    with open_loader(folder, shuffle="block") as loader:
+        assert (loader.shuffle, loader.window) == ("block", 64)
+
+
+def test_no_batch_of_one_class(folder, tars):
+    """As in a full permutation: no batch has most of its samples from one class."""
+    for source in (folder, tars):
+        with open_loader(source) as loader:
+            for _ in range(5):
+                for batch in ids(loader):
+                    most = collections.Counter(i // EACH for i in batch).most_common(1)[0][1]
+                    assert most <= 10
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": "block", "window": 3},
+        {"shuffle": "block", "order_version": 1},
+        {"shuffle": "full", "order_version": 1},
+    ],
+)
+def test_a_state_continues_in_its_order(tars, options):
+    with open_loader(tars, seed=1, **options) as run:
+        iterator = iter(run)
+        for _ in range(5):
+            next(iterator)
+        state = json.loads(json.dumps(run.state_dict()))
+        want = [list(batch["id"]) for batch in iterator] + ids(run)
+        print_ = run.stats()["fingerprint"]
+    with open_loader(tars, seed=1) as loader:
+        next(iter(loader))
+        loader.load_state_dict(state)
+        assert loader.shuffle == options["shuffle"]
+        assert loader.order_version == options.get("order_version", stoker.ORDER_VERSION)
+        assert loader.state_dict() == state
+        assert ids(loader) + ids(loader) == want
+        assert loader.stats()["fingerprint"] == print_
+    other = {"shuffle": "none"} if options["shuffle"] == "full" else {"shuffle": "full"}
+    with open_loader(tars, seed=1, **other) as loader, pytest.raises(
+        stoker.StateError, match="shuffle"
+    ):
+        loader.load_state_dict(state)
+
+
+def test_what_explain_shows_is_of_the_state(tars):
+    with open_loader(tars, shuffle="block", window=2, order_version=1) as run:
+        want = [row.sample for row in run.explain(3)]
+        state = run.state_dict()
+    with open_loader(tars) as loader:
+        assert [row.sample for row in loader.explain(3)] != want
+        loader.load_state_dict(state)
+        assert [row.sample for row in loader.explain(3)] == want
+        assert want == ids(loader)[3]
+
+
+@pytest.mark.parametrize("rows", ["windows", "documents"])
+def test_tokens(tmp_path, rows):
+    path = tmp_path / "t.bin"
+    path.write_bytes(bytes(range(1, 251)) * 400)
+    more = {"eod": 250} if rows == "documents" else {}
+    options = {"stored": "uint8", "rows": rows, "output": "numpy", "tail": "keep", **more}
+
+    def open_tokens(**extra):
+        return stoker.TokenLoader(path, 16, 25, **options, **extra)
+
+    def walk(batches):
+        return [[list(map(int, row)) for row in batch[0]] for batch in batches]
+
+    with open_tokens() as loader, open_tokens(shuffle="full") as full:
+        assert loader.shuffle == "full"
+        assert walk(loader) == walk(full)
+    with open_tokens(shuffle="block", window=2, order_version=1) as run:
+        iterator = iter(run)
+        next(iterator)
+        state = run.state_dict()
+        want = walk(iterator)
+    with open_tokens() as loader:
+        loader.load_state_dict(state)
+        assert walk(loader) == want and loader.order_version == 1
+
+
+def test_a_mix_continues_in_version_1(tars, folder):
+    mix = stoker.Mix([tars, folder], [1, 2], epoch=300)
+    with open_loader(mix, 20, order_version=1, shuffle="block", tail="wrap") as run:
+        iterator = iter(run)
+        for _ in range(4):
+            next(iterator)
+        state = json.loads(json.dumps(run.state_dict()))
+        want = [list(batch["id"]) for batch in iterator]
+    with open_loader(mix, 20, tail="wrap") as loader:
+        loader.load_state_dict(state)
+        assert ids(loader) == want and loader.order_version == 1
+        border = loader.set_weights([1, 1])
+        again = loader.state_dict()
+        assert again["order_version"] == 1 and again["weights"][-1] == [border, [1, 1]]
+
+
+def test_refresh_keeps_the_order(folder, tmp_path):
+    root = tmp_path / "grows"
+    stoker.pack(folder, root, keep_order=True, shard_bytes="64KiB")
+    os.remove(root / "stoker.index")
+    os.remove(root / "stoker.manifest.json")
+    last = sorted(root.glob("*.tar"))[-1]
+    later = tmp_path / last.name
+    os.rename(last, later)
+    pattern = str(root / "*.tar")
+    with open_loader(pattern, shuffle="block", window=2, order_version=1, refresh="call") as run:
+        state = run.state_dict()
+    with open_loader(pattern, refresh="call") as loader:
+        loader.load_state_dict(state)
+        os.rename(later, last)
+        loader.refresh()
+        again = loader.state_dict()
+    assert (again["order_version"], again["shuffle"], again["window"]) == (1, 1, 2)
+
+
+def test_info_and_order_report_mixing(folder, tars, tmp_path):
+    for source in (folder, tars):
+        told = json.loads(command("info", "--json", source))
+        assert told["shuffle"] == "full" and told["random_reads_free"]
+        assert told["mixing"]["batch_classes"] == told["mixing"]["full_batch_classes"]
+        words = ("--batch", 32, "--shuffle", "block", "--block-samples", 25, "--window-blocks", 2)
+        told = json.loads(command("order", "--json", *words, source))["mixing"]
+        assert told["classes"] == CLASSES
+        assert told["batch_classes"] < 6 < 12 < told["full_batch_classes"]
+        assert told["run_max"] >= 5 and told["chi_square"] > 3 > 1.5 > told["full_chi_square"]
+        assert told["better_window_blocks"] > 2
+        text = command("order", *words, source)
+        assert told["note"] in text and "chi-square by position" in text
+        assert f"window={told['better_window_blocks']} gives" in told["note"]
+
+
+def test_order_reports_labels_of_a_file(tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_text("".join(f"name {i // 100}\n" for i in range(1000)))
+    words = ("--samples", 1000, "--block-samples", 100, "--window-blocks", 1, "--batch", 50)
+    told = json.loads(command("order", "--json", *words, "--labels", path))["mixing"]
+    assert (told["classes"], told["batch_classes"], told["run_max"]) == (10, 1.0, 100)
+    assert told["batch_share_max"] == 1.0
+    path.write_text("one\n")
+    assert "order" in subprocess.run(
+        [COMMAND, "order", *map(str, words), "--labels", path], capture_output=True, text=True
+    ).stderr
+    command("order", *words, "--labels", path, code=2)
+    command("order", *words, "--labels", tmp_path / "none", code=2)
+
+
+def test_mixing_of_a_loader(folder):
+    with open_loader(folder, 32) as loader:
+        assert "as a full shuffle" in loader.note or "a full shuffle gives" in loader.note
+        told = loader.mixing()
+        assert told["classes"] == CLASSES and told["batch_classes"] == told["full_batch_classes"]
+    with open_loader(folder, 32, shuffle="block", window=1) as loader:
+        told = loader.mixing(labels=[i // EACH for i in range(CLASSES * EACH)])
+        assert told["note"].startswith(f"{told['batch_classes']:.0f} classes per batch")
+
+
+def order_of(packed):
+    with stoker.Dataset(packed) as dataset:
+        keys = [dataset[number]["__key__"] for number in range(len(dataset))]
+    return keys, (packed / "stoker.manifest.json").read_text()
+
+
+def test_pack_shuffles(folder, tmp_path):
+    done = stoker.pack(folder, tmp_path / "a", shard_bytes="64KiB")
+    assert done["shuffled"] and done["seed"] == 0
+    stoker.pack(folder, tmp_path / "b", shard_bytes="64KiB", shuffle=0)
+    stoker.pack(folder, tmp_path / "c", shard_bytes="64KiB", shuffle=1)
+    done = stoker.pack(folder, tmp_path / "d", shard_bytes="64KiB", keep_order=True)
+    assert not done["shuffled"]
+    (a, of_a), (b, _), (c, _), (d, of_d) = (order_of(tmp_path / name) for name in "abcd")
+    assert a == b != c and sorted(a) == sorted(c) == sorted(d) and d == sorted(d)
+    assert '"order": "shuffled"' in of_a and '"order": "source"' in of_d
+    told = json.loads(command("pack", "--json", "--shard-size", "64K", folder, tmp_path / "e"))
+    assert told["order"] == "shuffled" and order_of(tmp_path / "e")[0] == a
+    text = command("pack", "--shard-size", "64K", "--keep-order", folder, tmp_path / "f")
+    assert "of the source" in text and order_of(tmp_path / "f")[0] == d
+    with pytest.raises(stoker.ArgumentError, match="exclude"):
+        stoker.pack(folder, tmp_path / "g", shuffle=1, keep_order=True)
+    command("pack", "--shuffle", 1, "--keep-order", folder, tmp_path / "g", code=2)
+
+
+def test_an_unfinished_pack_continues_in_its_order(folder, tmp_path):
+    """As one that an earlier release began, which kept the order by default."""
+
+    def stop(progress):
+        if progress["shards_done"] > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stoker.pack(folder, tmp_path / "a", shard_bytes="4KiB", keep_order=True, progress=stop)
+    assert pathlib.Path(tmp_path / "a.part").exists()
+    done = stoker.pack(folder, tmp_path / "a", shard_bytes="4KiB")
+    assert not done["shuffled"] and done["samples_kept"] > 0
+    assert order_of(tmp_path / "a")[0] == sorted(order_of(tmp_path / "a")[0])

@@ -1,0 +1,147 @@
+/* Labels of samples, and the rows that say how an order mixes them. */
+#include "programs/cli/order_labels.h"
+
+#include "programs/cli/terminal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_BYTES 4096
+
+/* A number for each text: the number itself, or a hash. */
+static int64_t label_of_line(const char *line)
+{
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    char *end = NULL;
+    long long number;
+
+    errno = 0;
+    number = strtoll(line, &end, 10);
+    if (end != line && *end == 0 && errno == 0) {
+        return number;
+    }
+    for (; *line; line++) {
+        hash = (hash ^ (uint8_t)*line) * UINT64_C(1099511628211);
+    }
+    return (int64_t)(hash >> 1);
+}
+
+/* Reads a label for each sample, one a line. */
+static int read_file(const char *path, uint64_t count, int64_t **labels_out)
+{
+    FILE *file = fopen(path, "r");
+    char line[LINE_BYTES], advice[160];
+    uint64_t lines = 0;
+
+    *labels_out = file && count <= ORDER_LABELS_MAX
+                      ? malloc((count > 0 ? count : 1) * sizeof **labels_out)
+                      : NULL;
+    if (!*labels_out) {
+        if (file) {
+            fclose(file);
+        }
+        return term_usage("order", "the labels cannot be read", path,
+                          file ? "there are too many samples for a file of labels"
+                               : strerror(errno));
+    }
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (lines < count) {
+            (*labels_out)[lines] = label_of_line(line);
+        }
+        lines++;
+    }
+    fclose(file);
+    if (lines == count) {
+        return EXIT_FINE;
+    }
+    free(*labels_out);
+    *labels_out = NULL;
+    snprintf(advice, sizeof advice,
+             "write one label a line: there are %llu samples, and %llu lines",
+             (unsigned long long)count, (unsigned long long)lines);
+    return term_usage("order", "not a label for each sample", path, advice);
+}
+
+int order_labels_measure(const struct args *args, struct stoker_dataset *dataset,
+                         const struct stoker_dataset_info *info,
+                         const struct stoker_order_options *options,
+                         struct stoker_mixing *mixing_out)
+{
+    struct stoker_mixing_options how = {
+        .struct_size = sizeof how, .dataset = dataset, .order = options};
+    bool is_cheap = dataset && (info->class_count > 0 || info->random_reads_free);
+    struct stoker_error error = {0};
+    int64_t *labels = NULL;
+    int status = EXIT_FINE, failed;
+
+    *mixing_out = (struct stoker_mixing){.struct_size = sizeof *mixing_out};
+    if (args->labels_path) {
+        status = read_file(args->labels_path, options->sample_count, &labels);
+    } else if (!is_cheap || info->sequential) {
+        return EXIT_FINE;
+    }
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    how.labels = labels;
+    failed = stoker_mixing_measure(&how, mixing_out, &error);
+    free(labels);
+    if (failed == STOKER_ERROR_MISSING && !args->labels_path) { /* samples without labels */
+        *mixing_out = (struct stoker_mixing){.struct_size = sizeof *mixing_out};
+        return EXIT_FINE;
+    }
+    return failed < 0 ? term_error(failed, &error) : EXIT_FINE;
+}
+
+static void row(const char *label, double own, double full, int digits)
+{
+    printf("%-34s  %20.*f  %20s  %20.*f\n", label, digits, own, "", digits, full);
+}
+
+void order_labels_print(const struct stoker_mixing *mixing)
+{
+    char number[TERM_NUMBER_BYTES];
+
+    if (!mixing->note[0]) {
+        return;
+    }
+    printf("\n%-34s  %20s  %20s  %20s\n", "mixing of labels", "this order", "", "full permutation");
+    row("classes of a batch, mean", mixing->batch_classes, mixing->full_batch_classes, 1);
+    row("  fewest", (double)mixing->batch_classes_min, (double)mixing->full_batch_classes_min, 0);
+    row("largest share of one class, %", 100 * mixing->batch_share_max,
+        100 * mixing->full_batch_share_max, 1);
+    row("longest run of one class", (double)mixing->run_max, (double)mixing->full_run_max, 0);
+    row("fewest classes of 20 steps", (double)mixing->stretch_classes_min,
+        (double)mixing->full_stretch_classes_min, 0);
+    row("chi-square by position", mixing->chi_square, mixing->full_chi_square, 2);
+    printf("of %s classes: %s\n", term_count(number, mixing->classes), mixing->note);
+}
+
+void order_labels_print_json(const struct stoker_mixing *mixing)
+{
+    if (!mixing->note[0]) {
+        return;
+    }
+    json_open("mixing", '{');
+    json_u64("classes", mixing->classes);
+    json_u64("steps", mixing->steps);
+    json_double("batch_classes", mixing->batch_classes);
+    json_double("full_batch_classes", mixing->full_batch_classes);
+    json_u64("batch_classes_min", mixing->batch_classes_min);
+    json_u64("full_batch_classes_min", mixing->full_batch_classes_min);
+    json_double("batch_share_max", mixing->batch_share_max);
+    json_double("full_batch_share_max", mixing->full_batch_share_max);
+    json_u64("run_max", mixing->run_max);
+    json_u64("full_run_max", mixing->full_run_max);
+    json_u64("classes_of_20_steps_min", mixing->stretch_classes_min);
+    json_u64("full_classes_of_20_steps_min", mixing->full_stretch_classes_min);
+    json_double("chi_square", mixing->chi_square);
+    json_double("full_chi_square", mixing->full_chi_square);
+    json_u64("better_window_blocks", mixing->better_window);
+    json_double("better_batch_classes", mixing->better_batch_classes);
+    json_u64("better_bytes", mixing->better_bytes);
+    json_str("note", mixing->note);
+    json_close('}');
+}
