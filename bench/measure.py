@@ -38,6 +38,8 @@ PEERS = {
     "write-shards": ("write_shards.py", "torch"),
     "resume-stoker": ("resume_stoker.py", "torch"),
     "shuffle-quality": ("shuffle_quality.py", "streaming"),
+    "mixing": ("mixing.py", "torch"),
+    "accuracy": ("accuracy.py", "torch"),
     "streaming-order": ("streaming_order.py", "streaming"),
 }
 

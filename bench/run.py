@@ -3,7 +3,7 @@
 
 usage: run.py images|marks|workers|jpeg|png|raw|cold|first-batch|scaling|tuning --data DIR [options]
        run.py tokens --data DIR [options]
-       run.py order|sampling|simulate|resume|shuffle [options]
+       run.py order|sampling|simulate|resume|shuffle|mixing|accuracy [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
   marks        stoker's loader with a side index of JPEGs, and with exact=False, beside DALI
@@ -27,6 +27,11 @@ usage: run.py images|marks|workers|jpeg|png|raw|cold|first-batch|scaling|tuning 
                the process; beside streaming's order of a hundredth of them
   shuffle      how well orders mix (chi-squares, batch mates), beside a full permutation,
                streaming's py1e and shuffle buffers of the same memory
+  mixing       classes of batches, runs of one class and chi-square by position, for data sorted by
+               class whose size no block divides; beside torch's RandomSampler, webdataset's buffer
+               and py1e
+  accuracy     validation accuracy of a small network by order and decoding, 5 seeds each, beside
+               PyTorch's own loader
 
 Every round runs each candidate once (A B C A B C ...), so that a machine that slows down slows
 all of them; ratios are taken within a round. The table shows medians, and the lowest and highest.
@@ -607,11 +612,24 @@ def bench_resume(args, table):
 # ---- shuffle ----
 
 def bench_shuffle(args, table):
-    """One round says all: seeds are fixed."""
+    """One round is enough: seeds are fixed."""
     with tempfile.TemporaryDirectory() as folder:
-        process = measure.start(measure.command_of(
-            "shuffle-quality", ["--program", compile_bench("shuffle", folder)]))
-        out, err = process.communicate()
+        return run_cases("shuffle-quality", ["--program", compile_bench("shuffle", folder)], table)
+
+
+def bench_mixing(args, table):
+    with tempfile.TemporaryDirectory() as folder:
+        return run_cases("mixing", ["--program", compile_bench("mixing", folder)], table)
+
+
+def bench_accuracy(args, table):
+    return run_cases("accuracy", [], table)
+
+
+def run_cases(peer, arguments, table):
+    """A script that prints one line of JSON for each row of the table."""
+    process = measure.start(measure.command_of(peer, arguments))
+    out, err = process.communicate()
     if process.returncode:
         raise measure.PeerFailed(err)
     for line in map(json.loads, out.splitlines()):
@@ -627,12 +645,13 @@ BENCHES = {"images": bench_images, "marks": bench_marks, "workers": bench_images
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
            "order": bench_order, "sampling": bench_sampling,
            "tokens": bench_tokens, "simulate": bench_simulate,
-           "resume": bench_resume, "shuffle": bench_shuffle}
+           "resume": bench_resume, "shuffle": bench_shuffle,
+           "mixing": bench_mixing, "accuracy": bench_accuracy}
 SECONDS = {"images": 30, "marks": 10, "workers": 30, "jpeg": 1, "png": 1, "raw": 5, "cold": 5,
            "first-batch": 1,
            "scaling": 15, "tuning": 6, "order": 1, "sampling": 1, "tokens": 5,
-           "simulate": 1, "resume": 1, "shuffle": 1}
-WITHOUT_DATA = ("order", "sampling", "simulate", "resume", "shuffle")
+           "simulate": 1, "resume": 1, "shuffle": 1, "mixing": 1, "accuracy": 1}
+WITHOUT_DATA = ("order", "sampling", "simulate", "resume", "shuffle", "mixing", "accuracy")
 
 
 def parse_arguments():
