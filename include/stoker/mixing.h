@@ -15,7 +15,7 @@ struct stoker_mixing_options {
     const struct stoker_order_options *order; /* borrowed */
     const int64_t
         *labels;        /* borrowed: one for each sample of the order; NULL: stoker_dataset_label */
-    uint64_t steps_max; /* to measure; default 200 */
+    uint64_t steps_max; /* to measure; default 200, of shards 40 */
 };
 
 /* Values of the order, and of a full permutation of the same samples: see stoker_order_mixing. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #define STEPS_DEFAULT 200u
+#define STEPS_READ 40u                 /* if each label is read from a shard */
 #define CACHED_MAX (UINT64_C(1) << 26) /* labels that are read once */
 #define GOOD_SHARE 0.95                /* of the classes of a full permutation */
 
@@ -205,8 +206,12 @@ int stoker_mixing_measure(const struct stoker_mixing_options *given,
             labels.cached = NULL;
         }
     }
-    status = measure_all(&labels, &order, options.steps_max ? options.steps_max : STEPS_DEFAULT,
-                         &mixing, error);
+    if (!options.steps_max) {
+        bool is_read = !labels.given && !stk_index_is_folder(labels.dataset->index);
+
+        options.steps_max = is_read ? STEPS_READ : STEPS_DEFAULT;
+    }
+    status = measure_all(&labels, &order, options.steps_max, &mixing, error);
     stk_free(labels.cached);
     stk_free(labels.known);
     return status < 0
