@@ -11,8 +11,10 @@
 
 #include "io/io.h"
 
-struct stk_output;    /* a file that is written */
-struct stk_file_lock; /* an exclusive lock with a name */
+struct stk_output;     /* a file that is written */
+struct stk_file_lock { /* an exclusive lock with a name; implementations extend it */
+    bool real;         /* false: the file system has no locks, so others may hold it, too */
+};
 
 /* How stk_io_remove_tree removes. */
 struct stk_tree_removal {
@@ -144,9 +146,12 @@ int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_err
  * Never waits. Returns -EBUSY if this or another process holds it, and the error names the holder.
  * unlock releases it, and so does the end of the process; the file that a killed process leaves
  * does not count. It works between machines if the locks of the file system do (NFS: not with
- * nolock or local_lock=flock). On a file system without locks it always succeeds. */
+ * nolock or local_lock=flock). On a file system without locks it always succeeds, and real is
+ * false. */
 int stk_io_lock(struct stk_io *io, const char *path, struct stk_file_lock **lock_out,
                 struct stoker_error *error);
+/* Whether the text of a lock file names a process of this host that does not exist. */
+bool stk_lock_holder_is_dead(const char *text);
 /* Takes lock and removes its file; NULL is allowed. */
 void stk_io_unlock(struct stk_io *io, struct stk_file_lock *lock);
 

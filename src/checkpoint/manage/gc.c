@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define AGE_MIN_S 86400u
+#define NS_PER_SECOND 1000000000ull
+#define LOCK_TEXT_BYTES_MAX 4096u
 
 /* Keeps the newest committed steps. */
 static void keep_newest(struct stoker_checkpoint_list *list, uint64_t count)
@@ -96,38 +98,79 @@ static int remove_steps(struct stoker_checkpoint_list *list,
     return status;
 }
 
-/* Returns 1 if the writer of a .part folder is dead: nobody holds its lock. */
-static int is_dead(const struct stk_checkpoint_place *place, const char *name, bool *old,
-                   uint64_t age_min_s)
+/* Nanoseconds since the newest change of a folder and what it contains; 0 if that is unknown. */
+static uint64_t age_of(const struct stk_checkpoint_place *place, const char *folder)
+{
+    uint64_t now_ns = stk_clock_wall_ns(), newest_ns = 0;
+    struct stk_listing listing = {0};
+    char *path = stk_place_path(place, NULL, folder);
+    struct stk_stat stat;
+    bool known = path && (place->remote || stk_io_stat_path(place->io, path, &stat, NULL) == 0);
+
+    newest_ns = known && !place->remote ? stat.mtime_ns : 0;
+    known = known && stk_io_list(place->io, path, &listing, NULL) == 0;
+    for (size_t i = 0; known && i < listing.count; i++) {
+        char *file = stk_place_path(place, folder, listing.entries[i].name);
+
+        known = file && stk_io_stat_path(place->io, file, &stat, NULL) == 0;
+        newest_ns = known ? stk_max(newest_ns, stat.mtime_ns) : 0;
+        stk_free(file);
+    }
+    stk_listing_free(&listing);
+    stk_free(path);
+    return known && newest_ns < now_ns ? now_ns - newest_ns : 0;
+}
+
+/* Whether a lock file names a dead process of this host. */
+static bool has_dead_holder(const struct stk_checkpoint_place *place, const char *lock_path)
+{
+    uint8_t *text = NULL;
+    size_t bytes = 0;
+    bool dead = false;
+
+    if (stk_place_read(place, lock_path, LOCK_TEXT_BYTES_MAX, &text, &bytes, NULL) == 0) {
+        text[bytes] = '\0';
+        dead = stk_lock_holder_is_dead((const char *)text);
+        stk_free(text);
+    }
+    return dead;
+}
+
+/* Whether the holder of a lock file is dead. A free lock alone does not show it: the file system
+ * may have no locks, or not pass on those of other hosts. So the file must name a dead process of
+ * this host, or be old. */
+static bool is_abandoned(const struct stk_checkpoint_place *place, const char *lock_path, bool old)
+{
+    bool dead = has_dead_holder(place, lock_path), free;
+    struct stk_file_lock *lock = NULL;
+    struct stk_stat stat;
+    int status = stk_io_stat_path(place->io, lock_path, &stat, NULL);
+
+    if (status == -ENOENT || (!dead && !old)) {
+        return status == -ENOENT && old;
+    }
+    free = status == 0 && stk_io_lock(place->io, lock_path, &lock, NULL) == 0;
+    dead = free && (old || lock->real);
+    stk_io_unlock(place->io, lock);
+    return dead;
+}
+
+/* Whether the writer of a .part folder is dead. */
+static bool is_dead(const struct stk_checkpoint_place *place, const char *name, uint64_t age_min_ns)
 {
     char lock_name[STK_PLACE_NAME_BYTES * 2];
     size_t bytes = strlen(name) - (sizeof STK_PLACE_PART_SUFFIX - 1);
-    char *path = stk_place_path(place, NULL, name), *lock_path = NULL;
-    struct stk_file_lock *lock = NULL;
-    uint64_t now_ns = stk_clock_wall_ns();
-    struct stk_stat stat;
-    int status = -ENOMEM;
+    char *lock_path = NULL;
+    bool dead;
 
     if (bytes + sizeof STK_PLACE_LOCK_SUFFIX < sizeof lock_name) {
         memcpy(lock_name, name, bytes);
         memcpy(lock_name + bytes, STK_PLACE_LOCK_SUFFIX, sizeof STK_PLACE_LOCK_SUFFIX);
         lock_path = stk_place_path(place, NULL, lock_name);
     }
-    if (path && lock_path) {
-        status = stk_io_stat_path(place->io, path, &stat, NULL);
-    }
-    if (status == 0) {
-        *old = now_ns > stat.mtime_ns && now_ns - stat.mtime_ns >= age_min_s * 1000000000ull;
-        /* A lock file that is there and free was left by a dead process of this machine, or of
-         * another one whose locks this file system passes on. */
-        status = stk_io_stat_path(place->io, lock_path, &stat, NULL) == 0
-                     ? stk_io_lock(place->io, lock_path, &lock, NULL)
-                     : -ENOENT;
-        stk_io_unlock(place->io, lock);
-    }
-    stk_free(path);
+    dead = lock_path && is_abandoned(place, lock_path, age_of(place, name) >= age_min_ns);
     stk_free(lock_path);
-    return status == 0 || (status == -ENOENT && *old);
+    return dead;
 }
 
 static bool ends_with(const char *name, const char *suffix)
@@ -137,25 +180,27 @@ static bool ends_with(const char *name, const char *suffix)
     return name_bytes > bytes && strcmp(name + name_bytes - bytes, suffix) == 0;
 }
 
-/* Removes the lock file of a dead save: one that is free. */
-static void remove_lock(const struct stk_checkpoint_place *place, const char *name)
+/* Removes the lock file of a dead save. */
+static void remove_lock(const struct stk_checkpoint_place *place, const char *name,
+                        uint64_t age_min_ns)
 {
     char *path = stk_place_path(place, NULL, name);
-    struct stk_file_lock *lock = NULL;
+    uint64_t now_ns = stk_clock_wall_ns();
+    struct stk_stat stat;
 
-    if (path && stk_io_lock(place->io, path, &lock, NULL) == 0) {
-        stk_io_unlock(place->io, lock);
+    if (path && stk_io_stat_path(place->io, path, &stat, NULL) == 0) {
+        /* Removes the file if it is free. */
+        (void)is_abandoned(place, path,
+                           stat.mtime_ns < now_ns && now_ns - stat.mtime_ns >= age_min_ns);
     }
     stk_free(path);
 }
 
 /* Whether a hidden folder is what a dead save or removal left. */
-static bool is_rest(const struct stk_checkpoint_place *place, const char *name, uint64_t age_min_s)
+static bool is_rest(const struct stk_checkpoint_place *place, const char *name, uint64_t age_min_ns)
 {
-    bool old = false;
-
     return strncmp(name, STK_PLACE_TRASH, sizeof STK_PLACE_TRASH - 1) == 0 ||
-           (ends_with(name, STK_PLACE_PART_SUFFIX) && is_dead(place, name, &old, age_min_s));
+           (ends_with(name, STK_PLACE_PART_SUFFIX) && is_dead(place, name, age_min_ns));
 }
 
 /* Removes what dead saves and removals left: first the folders, since the lock of a folder shows
@@ -173,7 +218,7 @@ static int remove_rests(const struct stk_checkpoint_place *place,
 
         if (entry->kind != STK_ENTRY_DIRECTORY ||
             strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) != 0 ||
-            !is_rest(place, entry->name, options->age_min_s)) {
+            !is_rest(place, entry->name, options->age_min_s * NS_PER_SECOND)) {
             continue;
         }
         path = options->dry_run ? NULL : stk_place_path(place, NULL, entry->name);
@@ -187,7 +232,7 @@ static int remove_rests(const struct stk_checkpoint_place *place,
         if (entry->kind == STK_ENTRY_FILE &&
             strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) == 0 &&
             ends_with(entry->name, STK_PLACE_LOCK_SUFFIX)) {
-            remove_lock(place, entry->name);
+            remove_lock(place, entry->name, options->age_min_s * NS_PER_SECOND);
         }
     }
     stk_listing_free(&listing);
@@ -202,38 +247,22 @@ static int remove_remote_rests(struct stoker_checkpoint_list *list,
                                struct stoker_checkpoint_gc_result *result,
                                struct stoker_error *error)
 {
-    uint64_t now_ns = stk_clock_wall_ns();
     int status = 0;
 
     for (size_t i = 0; status == 0 && i < list->count; i++) {
-        struct stk_listing listing = {0};
         char name[STK_PLACE_NAME_BYTES];
-        uint64_t newest_ns = 0;
         char *path;
 
-        if (list->entries[i].status != STOKER_CHECKPOINT_INCOMPLETE) {
+        if (list->entries[i].status != STOKER_CHECKPOINT_INCOMPLETE ||
+            age_of(place, stk_place_step_name(list->entries[i].step, name)) <
+                options->age_min_s * NS_PER_SECOND) {
             continue;
         }
-        path = stk_place_path(place, stk_place_step_name(list->entries[i].step, name), NULL);
-        status = path ? stk_io_list(place->io, path, &listing, error)
-                      : stk_fail_memory(error, "checkpoint");
-        for (size_t j = 0; status == 0 && j < listing.count; j++) {
-            char *file = stk_place_path(place, name, listing.entries[j].name);
-            struct stk_stat stat;
-
-            if (!file || stk_io_stat_path(place->io, file, &stat, NULL) < 0) {
-                newest_ns = UINT64_MAX; /* unknown: it may be new */
-            } else {
-                newest_ns = stk_max(newest_ns, stat.mtime_ns);
-            }
-            stk_free(file);
-        }
-        if (status == 0 && newest_ns < now_ns &&
-            now_ns - newest_ns >= options->age_min_s * 1000000000ull) {
-            status = options->dry_run ? 0 : stk_place_remove_folder(place, path, error);
-            result->saves_removed += status == 0;
-        }
-        stk_listing_free(&listing);
+        path = stk_place_path(place, name, NULL);
+        status = !path              ? stk_fail_memory(error, "checkpoint")
+                 : options->dry_run ? 0
+                                    : stk_place_remove_folder(place, path, error);
+        result->saves_removed += status == 0;
         stk_free(path);
     }
     return status;
@@ -259,6 +288,7 @@ int stoker_checkpoint_gc(struct stoker_engine *engine, const char *path,
         return status;
     }
     options.age_min_s = options.age_min_s > 0 ? options.age_min_s : AGE_MIN_S;
+    options.age_min_s = stk_min(options.age_min_s, UINT64_MAX / NS_PER_SECOND);
     status = stk_place_init(&place, engine->io, path, true, error);
     status = status < 0 ? status : stoker_checkpoint_list_open(&list, engine, path, error);
     status = status < 0 ? status : mark(list, &options, error);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ struct out {
 };
 
 struct lock {
+    struct stk_file_lock base; /* first */
     int fd;
     char path[];
 };
@@ -32,6 +34,7 @@ struct lock {
 /* A holder that ends removes its file, and the next process tries again: at most so often. */
 #define LOCK_TRIES 100u
 #define LOCK_TEXT_BYTES 128u
+#define HOLDER_TEXT "process %ld on "
 
 /* Write-back starts after so many dirty bytes: else the final sync waits for all of them (two
  * shards of 256 MiB: 3 s of packing became 1.6 s, medians of 4 pairs). */
@@ -51,8 +54,8 @@ static int rename_fresh(const char *from, const char *to);
 static int rename_checked(const char *from, const char *to);
 static int open_lock(const char *path);
 static int open_regular(const char *path, int access, mode_t mode);
-static int hold(int fd, const char *path);
-static int take_lock(int fd, const char *path);
+static int hold(int fd, const char *path, bool *real_out);
+static int take_lock(int fd, const char *path, bool *real_out);
 static void read_holder(int fd, char text[LOCK_TEXT_BYTES]);
 
 static struct out *out_of(struct stk_output *out)
@@ -130,7 +133,8 @@ static int claim(struct stk_io *io, const char *path, struct stk_output **out_ou
     for (uint32_t i = 0; fd == -EAGAIN && i < LOCK_TRIES; i++) {
         fd = open_regular(path, O_WRONLY | O_CREAT, wanted);
         if (fd >= 0) {
-            int status = hold(fd, path);
+            bool real;
+            int status = hold(fd, path, &real);
 
             status = status == 0 && fstat(fd, &found) < 0 ? -errno : status;
             status = status == 0 && mode ? narrow(fd, &found, wanted) : status;
@@ -410,7 +414,7 @@ static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock
     (void)io;
     for (uint32_t i = 0; status == -EAGAIN && i < LOCK_TRIES; i++) {
         lock->fd = open_lock(path);
-        status = lock->fd < 0 ? lock->fd : take_lock(lock->fd, path);
+        status = lock->fd < 0 ? lock->fd : take_lock(lock->fd, path, &lock->base.real);
         if (status == -EBUSY) {
             read_holder(lock->fd, holder);
         }
@@ -430,6 +434,21 @@ static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock
     snprintf(place, sizeof place, "'%s' is held by %s", path, holder);
     return stk_fail_errno(error, EBUSY, "another process has the lock",
                           "wait until it ends, or stop it and run this again", "%s", place);
+}
+
+bool stk_lock_holder_is_dead(const char *text)
+{
+    char host[64] = "";
+    long process = 0;
+    int used = 0;
+
+    if (sscanf(text, HOLDER_TEXT "%n", &process, &used) != 1 || used == 0 || process <= 0 ||
+        gethostname(host, sizeof host - 1) < 0) {
+        return false;
+    }
+    text += used;
+    return strcspn(text, "\n") == strlen(host) && strncmp(text, host, strlen(host)) == 0 &&
+           kill((pid_t)process, 0) < 0 && errno == ESRCH;
 }
 
 static void unlock(struct stk_io *io, struct stk_file_lock *opaque)
@@ -634,8 +653,9 @@ static int open_lock(const char *path)
     return fd;
 }
 
-/* Locks an open file. Returns 0; -EBUSY; or -EAGAIN if its holder ended and removed the name. */
-static int hold(int fd, const char *path)
+/* Locks an open file. Returns 0; -EBUSY; or -EAGAIN if its holder ended and removed the name.
+ * *real_out: whether the file system has locks. */
+static int hold(int fd, const char *path, bool *real_out)
 {
     struct stat mine, there;
     int result;
@@ -648,6 +668,7 @@ static int hold(int fd, const char *path)
     }
     /* ENOLCK, ENOSYS, EOPNOTSUPP, EINVAL, EBADF: the file system has no locks. Work continues
      * without them. */
+    *real_out = result == 0;
     if (fstat(fd, &mine) < 0 || stat(path, &there) < 0 || mine.st_ino != there.st_ino ||
         mine.st_dev != there.st_dev) {
         return -EAGAIN;
@@ -656,16 +677,16 @@ static int hold(int fd, const char *path)
 }
 
 /* Acquires the lock, and writes its holder into the file. */
-static int take_lock(int fd, const char *path)
+static int take_lock(int fd, const char *path, bool *real_out)
 {
     char host[64] = "", text[LOCK_TEXT_BYTES];
-    int status = hold(fd, path), bytes;
+    int status = hold(fd, path, real_out), bytes;
 
     if (status < 0) {
         return status;
     }
     (void)gethostname(host, sizeof host - 1);
-    bytes = snprintf(text, sizeof text, "process %ld on %s\n", (long)getpid(), host);
+    bytes = snprintf(text, sizeof text, HOLDER_TEXT "%s\n", (long)getpid(), host);
     /* Only for readers: the descriptor has the lock. */
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)bytes, 0) < 0) {
         return 0;

@@ -198,6 +198,9 @@ static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_
 
     pthread_mutex_lock(&sim->lock);
     status = find(sim, path, &node);
+    if (status == 0 && stk_sim_has_fault(sim, node, STK_SIM_FAULT_STAT)) {
+        status = -EIO;
+    }
     if (status == 0) {
         stat_fill(node, stat_out);
     }
@@ -590,15 +593,19 @@ static int put(struct stk_sim *sim, const char *path, uint32_t kind, struct stk_
     return 0;
 }
 
-bool stk_sim_is_denied(struct stk_sim *sim, const struct stk_sim_node *node)
+bool stk_sim_has_fault(struct stk_sim *sim, const struct stk_sim_node *node, uint32_t fault)
 {
     bool found = false;
 
     for (uint32_t i = 0; i < sim->rule_count; i++) {
-        found = found ||
-                (sim->rules[i].rule.fault == STK_SIM_FAULT_DENIED && matches(&sim->rules[i], node));
+        found = found || (sim->rules[i].rule.fault == fault && matches(&sim->rules[i], node));
     }
     return found;
+}
+
+bool stk_sim_is_denied(struct stk_sim *sim, const struct stk_sim_node *node)
+{
+    return stk_sim_has_fault(sim, node, STK_SIM_FAULT_DENIED);
 }
 
 int stk_sim_fail(struct stoker_error *error, int number, const char *what, const char *path)

@@ -21,7 +21,9 @@ enum stk_sim_fault {
     STK_SIM_FAULT_FULL,  /* writes past `offset` fail with ENOSPC, after the bytes that still fit */
     STK_SIM_FAULT_WRITE, /* writes fail with EIO and change nothing */
     STK_SIM_FAULT_SYNC,  /* syncs, of a file or a directory, fail with EIO */
-    STK_SIM_FAULT_RENAME, /* renames of it fail with EIO and change nothing */
+    STK_SIM_FAULT_RENAME,  /* renames of it fail with EIO and change nothing */
+    STK_SIM_FAULT_NO_LOCK, /* the file system has no locks: each one is granted, and not real */
+    STK_SIM_FAULT_STAT,    /* stat by its path fails with EIO */
 };
 
 /* Faults of reads. Reads of a queue and read_wait behave as io/io.h says: after SHORT they

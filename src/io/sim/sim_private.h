@@ -89,6 +89,7 @@ int stk_sim_fail(struct stoker_error *error, int number, const char *what, const
 /* Counts a call. Returns -EIO if this call is to fail, or if the process was killed. */
 int stk_sim_count_call(struct stk_sim *sim);
 bool stk_sim_is_off(const struct stk_sim *sim); /* all calls fail after kill_nth */
+bool stk_sim_has_fault(struct stk_sim *sim, const struct stk_sim_node *node, uint32_t fault);
 bool stk_sim_is_denied(struct stk_sim *sim, const struct stk_sim_node *node);
 /* Returns the first rule with this fault that applies to these bytes of a node now, or NULL. */
 const struct stk_sim_rule *stk_sim_match_rule(struct stk_sim *sim, uint32_t fault,

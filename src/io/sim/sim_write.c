@@ -16,6 +16,7 @@ struct sim_output {
 };
 
 struct sim_lock {
+    struct stk_file_lock base; /* first */
     struct stk_sim_node *node;
     char path[];
 };
@@ -253,6 +254,7 @@ static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock
         memcpy(lock->path, path, path_bytes);
         pthread_mutex_lock(&sim->lock);
         status = lock_node(sim, path, &lock->node);
+        lock->base.real = status == 0 && !stk_sim_has_fault(sim, lock->node, STK_SIM_FAULT_NO_LOCK);
         pthread_mutex_unlock(&sim->lock);
     }
     if (status == 0) {
@@ -496,7 +498,8 @@ static int lock_node(struct stk_sim *sim, const char *path, struct stk_sim_node 
     bool locked;
     int status = find(sim, path, &place);
 
-    locked = status == 0 && place.node && place.node->locked;
+    locked = status == 0 && place.node && place.node->locked &&
+             !stk_sim_has_fault(sim, place.node, STK_SIM_FAULT_NO_LOCK);
     status = open_node(sim, path, locked ? OPEN_LINES : OPEN_TRUNCATE, node_out);
     if (status < 0) {
         return status;

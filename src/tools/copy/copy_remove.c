@@ -274,7 +274,8 @@ static int remove_local(struct stoker_copy *copy, const char *path, struct stoke
 static int remove_partial_files(struct stoker_copy *copy, const char *path,
                                 struct stoker_error *error)
 {
-    uint64_t age_ns = copy->options.unfinished_age_s * NS_PER_SECOND;
+    uint64_t age_ns =
+        stk_min(copy->options.unfinished_age_s, UINT64_MAX / NS_PER_SECOND) * NS_PER_SECOND;
     struct stk_object_url *object = NULL;
     struct stk_store *store;
     uint64_t count = 0;
