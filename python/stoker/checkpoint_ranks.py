@@ -20,7 +20,9 @@ from .errors import Error, TimeoutError
 __all__ = ["Ranks", "choose", "parts_of"]
 
 _PART = 80 + 8 + 32 + 8  # at least struct stoker_checkpoint_part
+_SAVE = 8 + 40  # step and save_id
 _TEXT = 1024
+NO_STEP = 2**64 - 1  # of a save that failed before its step was known
 
 
 class RankError(Error):
@@ -89,37 +91,69 @@ class Ranks:
         """Whether it is good on all ranks."""
         return all(part[0] for part in self.gather(bytes([good]), 1))
 
+    def check(self, failure: BaseException | None) -> None:
+        """Raises the failure of this rank, or on all other ranks an error that names the rank."""
+        every = self.gather(_text_of(failure), _TEXT)
+        if failure is not None:
+            raise failure
+        for rank, data in enumerate(every):
+            said = _read_text(data)
+            if said:
+                raise RankError(
+                    f"rank {rank} failed: {said}", f"rank {self.rank} of {self.count}", "try again"
+                )
+
     def commit(
         self,
+        step: int,
+        save_id: str,
         part: bytes,
         digest: bytes,
         failure: BaseException | None,
         commit: Callable[[bytes], None],
     ) -> None:
-        """Rank 0 commits if all ranks succeeded. Raises on all ranks if one did not."""
-        text = "" if failure is None else f"{type(failure).__name__}: {failure}"
-        size = _PART + 32 + _TEXT
-        own = part.ljust(_PART, b"\0") + digest + text.encode()[: _TEXT - 1]
-        every = self.gather(own, size)
+        """Rank 0 commits if all ranks wrote this save. Raises on all ranks if one did not."""
+        head = _PART + _SAVE + 32
+        own = part.ljust(_PART, b"\0") + step.to_bytes(8, "little")
+        own += save_id.encode().ljust(_SAVE - 8, b"\0") + digest
+        every = self.gather(own + _text_of(failure), head + _TEXT)
         wrong = None
         for rank, data in enumerate(every):
-            said = data[_PART + 32 :].rstrip(b"\0").decode(errors="replace")
+            said = _read_text(data[head:])
             if said:
                 wrong = wrong or f"rank {rank} failed: {said}"
-            elif data[_PART : _PART + 32] != every[0][_PART : _PART + 32]:
+            elif data[_PART : _PART + _SAVE] != every[0][_PART : _PART + _SAVE]:
+                other, first = (
+                    int.from_bytes(each[_PART : _PART + 8], "little") for each in (data, every[0])
+                )
+                wrong = wrong or (
+                    f"rank {rank} saves step {other} while rank 0 saves step {first}"
+                    if other != first
+                    else f"rank {rank} is at another save of step {step} than rank 0"
+                )
+            elif data[_PART + _SAVE : head] != every[0][_PART + _SAVE : head]:
                 wrong = wrong or f"rank {rank} has other tensors than rank 0"
         mine = b""
         if self.rank == 0 and wrong is None:
             try:
                 commit(b"".join(data[: len(part)] for data in every))
             except BaseException as error:
-                failure, mine = error, f"{type(error).__name__}: {error}".encode()[: _TEXT - 1]
-        said = self.share(mine, _TEXT).rstrip(b"\0").decode(errors="replace")
+                failure, mine = error, _text_of(error)
+        said = _read_text(self.share(mine, _TEXT))
         wrong = wrong or (f"rank 0 could not commit: {said}" if said else None)
         if failure is not None:
             raise failure
         if wrong is not None:
             raise RankError(wrong, f"rank {self.rank} of {self.count}", "save again")
+
+
+def _text_of(failure: BaseException | None) -> bytes:
+    text = "" if failure is None else f"{type(failure).__name__}: {failure}"
+    return text.encode(errors="replace")[: _TEXT - 1]
+
+
+def _read_text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(errors="replace")
 
 
 def choose(tensors: Sequence[Tensor], local: set[str], rank: int, ranks: int) -> list[Tensor]:

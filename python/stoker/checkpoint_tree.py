@@ -67,6 +67,9 @@ def _torch() -> Any:
 def _numpy_tensor(name: str, array: Any, path: str) -> Tensor:
     import numpy
 
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(array, masked.MaskedArray):
+        raise _refuse(path, array, "save its .data and its .mask")
     if not array.dtype.isnative and array.dtype.itemsize > 1:
         array = array.astype(array.dtype.newbyteorder("="))
     dtype = _NUMPY_DTYPES.get(array.dtype.name)
@@ -142,8 +145,11 @@ class _Encoder:
             return self.dtensor(value, path)
         key = None
         if hasattr(value, "data_ptr") and hasattr(value, "stride"):
-            try:  # tied weights are stored once
-                key = (value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride()))
+            try:  # tied weights are stored once; views of torch may conjugate or negate on reading
+                form = (value.is_conj(), value.is_neg()) if hasattr(value, "is_conj") else ()
+                key = (
+                    value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride()), form
+                )
             except (RuntimeError, NotImplementedError):
                 key = None
             if key is not None and key[0] != 0 and key in self.known:
@@ -312,12 +318,22 @@ def check_form(like: Any, dtype: str, shape: tuple[int, ...], path: str) -> None
         raise _mismatch(path, f"{found} {tuple(like.shape)}", f"{dtype} {shape}")
 
 
+def is_plain(tensor: Any) -> bool:
+    """Whether the bytes of a tensor of torch are its values, in C order, in CPU memory."""
+    return bool(
+        tensor.device.type == "cpu"
+        and tensor.is_contiguous()
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
 def memory_for(kind: str, dtype: str, shape: tuple[int, ...], like: Any, path: str) -> Any:
     """Memory for a tensor: that of ``like`` if it can be written directly, else new."""
     torch = _torch()
     if torch is not None and isinstance(like, torch.Tensor):
         check_form(like, dtype, shape, path)
-        if like.device.type == "cpu" and like.is_contiguous() and type(like.data) is torch.Tensor:
+        if is_plain(like) and type(like.data) is torch.Tensor:
             return like.data
         return torch.empty(shape, dtype=like.dtype)
     if like is not None and type(like).__name__ == "ndarray":

@@ -22,7 +22,7 @@ import contextlib
 import json
 import os
 import threading
-import weakref
+import warnings
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
@@ -243,7 +243,6 @@ class Checkpointer:
         self._running: list[tuple[Save, Any]] = []
         self._failed: list[Save] = []
         self._closed = False
-        _open.add(self)
 
     # ---- save ----
 
@@ -267,34 +266,49 @@ class Checkpointer:
         Raises ArgumentError, with the path in the tree, for a value that pickle would be needed
         for; ``FileExistsError`` from :meth:`Save.wait` or the next call if the step exists.
         """
-        number = count(step, "step", high=2**53 - 1)
-        values = _metrics_text(metrics)
         with self._lock:
-            self._check()
-            handle = Save(number)
-            if not self._make_room(handle):
-                return handle
-            commit: Callable[[BaseException | None], None] | None = None
-            if self._ranks is not None:
-                commit = _Commit(self._ranks, self._writer, number, values)
+            if self._closed:
+                self._check()
+            commit = None if self._ranks is None else _Commit(self._ranks, self._writer)
             try:
+                number = count(step, "step", high=2**53 - 1)
+                values = _metrics_text(metrics)
+                if commit is not None:
+                    commit.step, commit.values = number, values
+                self._check()
+                handle = Save(number)
+                if not self._make_room(handle):
+                    return handle
                 save = self._copied(number, state, values, commit)
+                self._start(handle, save, commit)
             except BaseException as error:
                 if commit is not None:  # the other ranks wait for this one
+                    self._wait_for_running()
                     with contextlib.suppress(Error):
                         commit(error)
                 raise
-            with self._state:
-                self._running.append((handle, save))
-            threading.Thread(
-                target=_run,
-                args=(weakref.ref(self), handle, save, commit),
-                name="stoker-save",
-                daemon=True,
-            ).start()
         if wait:
             handle.wait()
         return handle
+
+    def _start(self, handle: Save, save: Any, commit: _Commit | None) -> None:
+        """Starts the thread that waits for a save."""
+        with self._state:
+            self._running.append((handle, save))
+            _unfinished.add(self)
+        try:
+            threading.Thread(
+                target=_run, args=(self, handle, save, commit), name="stoker-save", daemon=True
+            ).start()
+        except BaseException as error:
+            handle._reported = True
+            self._ended(handle, error)
+            save.close()
+            raise
+
+    def _wait_for_running(self) -> None:
+        for handle, _ in list(self._running):
+            handle._done.wait()
 
     def _copied(self, step: int, state: Any, values: str | None, commit: Any) -> Any:
         """Starts a save, and copies the tensors."""
@@ -341,6 +355,8 @@ class Checkpointer:
             self._running = [pair for pair in self._running if pair[0] is not handle]
             if error is not None and not handle._reported:
                 self._failed.append(handle)
+            if not self._running and not self._failed:
+                _unfinished.discard(self)
 
     def _retain(self) -> None:
         if self._keep[0] > 0 and (self._ranks is None or self._ranks.rank == 0):
@@ -350,6 +366,8 @@ class Checkpointer:
         """Raises the error of a save that failed in the background."""
         with self._state:
             failed, self._failed = self._failed, []
+            if not self._running:
+                _unfinished.discard(self)
         for handle in failed:
             if not handle._reported:
                 handle.wait()
@@ -358,17 +376,14 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Waits until all saves ended, and raises the error of one that failed."""
-        for handle, _ in list(self._running):
-            handle._done.wait()
+        self._wait_for_running()
         self._check()
 
     def close(self) -> None:
         """Waits for running saves, frees the memory, and raises the error of a failed save."""
-        for handle, _ in list(self._running):
-            handle._done.wait()
+        self._wait_for_running()
         with self._lock:
             if not self._closed:
-                _open.discard(self)
                 try:
                     self._check()
                 finally:
@@ -427,31 +442,48 @@ class Checkpointer:
 
     def _read(self, step: int | None, use: Callable[[Reader], Any], otherwise: Any = None) -> Any:
         """Calls use with a step; without a number with the newest one that is not damaged."""
-        self._check()
         if step is not None:
+            self._check()
             return self._use(count(step, "step", high=2**53 - 1), use)
         failure: Error | None = None
         for number in self._candidates():
-            error: Error | None = None
+            error: BaseException | None = None
             try:
                 result = self._use(number, use)
-            except _DAMAGE as caught:
-                if isinstance(caught, MissingKeyError):
-                    raise
+            except BaseException as caught:
                 error = caught
-            if self._ranks is None and error is None:
+            damaged = isinstance(error, _DAMAGE) and not isinstance(error, MissingKeyError)
+            if self._ranks is not None:
+                self._ranks.check(None if damaged else error)
+                good = self._ranks.agree(error is None)
+            elif error is not None and not damaged:
+                raise error
+            else:
+                good = error is None
+            if good:
                 return result
-            if self._ranks is not None and self._ranks.agree(error is None):
-                return result
-            failure = failure or error
+            if isinstance(error, Error):
+                failure = failure or error
         if failure is not None:
             raise failure
         return otherwise
 
     def _candidates(self) -> list[int]:
         """Steps to be tried, newest first; the same on all ranks."""
-        steps = [found.step for found in reversed(self.steps()) if found.status != "incomplete"]
+        failure: BaseException | None = None
+        steps: list[int] = []
         if self._ranks is not None:
+            self._wait_for_running()  # their exchanges come first on all ranks
+        try:
+            self._check()
+            found = self.steps() if self._ranks is None or self._ranks.rank == 0 else []
+            steps = [each.step for each in reversed(found) if each.status != "incomplete"]
+        except BaseException as error:
+            if self._ranks is None:
+                raise
+            failure = error
+        if self._ranks is not None:
+            self._ranks.check(failure)
             text = json.dumps(steps[:100]).encode()
             steps = json.loads(self._ranks.share(text, 4096).rstrip(b"\0"))
         return steps
@@ -552,23 +584,28 @@ def _default_memory() -> int:
 class _Commit:
     """The end of a save of several ranks."""
 
-    def __init__(
-        self, ranks: checkpoint_ranks.Ranks, writer: Any, step: int, values: str | None
-    ) -> None:
-        self.ranks, self.writer, self.step, self.values = ranks, writer, step, values
+    def __init__(self, ranks: checkpoint_ranks.Ranks, writer: Any) -> None:
+        self.ranks, self.writer = ranks, writer
+        self.step = checkpoint_ranks.NO_STEP
+        self.values: str | None = None
         self.save_id = ranks.next_id()
         self.digest = b"\0" * 32
         self.save: Any = None
 
     def __call__(self, failure: BaseException | None) -> None:
-        part = self.save.part() if failure is None else b""
-        self.ranks.commit(part, self.digest, failure, self._commit)
+        part = b""
+        if failure is None:
+            try:
+                part = self.save.part()
+            except BaseException as error:  # the other ranks wait for this one
+                failure = error
+        self.ranks.commit(self.step, self.save_id, part, self.digest, failure, self._commit)
 
     def _commit(self, parts: bytes) -> None:
         self.writer.commit(self.step, self.values, self.ranks.count, self.save_id, parts)
 
 
-def _run(owner: weakref.ref[Checkpointer], handle: Save, save: Any, commit: Any) -> None:
+def _run(owner: Checkpointer, handle: Save, save: Any, commit: Any) -> None:
     """Waits for a save; the library works without the GIL."""
     failure: BaseException | None = None
     try:
@@ -580,30 +617,36 @@ def _run(owner: weakref.ref[Checkpointer], handle: Save, save: Any, commit: Any)
             commit(failure)
         except BaseException as error:
             failure = failure or error
-    checkpointer = owner()
-    if checkpointer is not None:
-        if failure is None:
-            try:
-                checkpointer._retain()
-            except BaseException as error:
-                failure = error
-        checkpointer._ended(handle, failure)
+    if failure is None:
+        try:
+            owner._retain()
+        except BaseException as error:
+            failure = error
     with contextlib.suppress(Exception):
         save.close()
+    handle._error = failure
+    owner._ended(handle, failure)
     handle._end(failure)
 
 
-_open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
+# With running saves, or with failed ones that were not reported: kept until the end of the process.
+_unfinished: set[Checkpointer] = set()
 
 
 @atexit.register
 def _finish_all() -> None:
-    """Completes running saves at the end of the process."""
-    for checkpointer in list(_open):
+    """Completes running saves at the end of the process, and warns of those that failed."""
+    for checkpointer in list(_unfinished):
         if checkpointer._process != os.getpid():
             continue  # the threads of a parent do not exist after a fork
-        for handle, _ in list(checkpointer._running):
-            handle._done.wait()
+        checkpointer._wait_for_running()
+        for handle in checkpointer._failed:
+            if not handle._reported:
+                warnings.warn(
+                    f"the save of step {handle.step} failed: {handle._error}",
+                    RuntimeWarning,
+                    stacklevel=1,
+                )
 
 
 # ---- single files ----

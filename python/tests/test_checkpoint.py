@@ -16,6 +16,11 @@ import stoker
 torch = pytest.importorskip("torch")
 
 
+def conjugated():
+    value = torch.tensor([[1 + 2j, 3 - 4j]], dtype=torch.complex64)
+    return {"plain": value, "conj": value.conj(), "imag": value.imag, "neg": value.conj().imag}
+
+
 def tree():
     Pair = namedtuple("Pair", "a b")
     return {
@@ -26,6 +31,7 @@ def tree():
             "bool": torch.tensor([True, False]),
             "empty": torch.empty(0, 3),
             "complex": torch.tensor([1 + 2j], dtype=torch.complex64),
+            **conjugated(),
             "dtype": torch.float16,
             "device": torch.device("cpu"),
         },
@@ -94,6 +100,7 @@ def test_refused_values(tmp_path):
         ({"a": torch.zeros(2, 2).to_sparse()}, "a"),
         ({"a": numpy.array(["x"])}, "a"),
         ({"a": torch.zeros(1, dtype=torch.complex128)}, "a"),
+        ({"x": [numpy.ma.masked_array([1, 2], [0, 1])]}, "'x.0'"),
     ]
     for value, path in cases:
         with pytest.raises(stoker.ArgumentError, match=path):
@@ -328,6 +335,37 @@ def test_exit_completes_the_save(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
     assert stoker.load(tmp_path)["a"].sum() == 30 << 20
+
+
+def test_exit_completes_the_save_of_a_dropped_checkpointer(tmp_path):
+    code = (
+        "import sys, numpy, stoker\n"
+        "def save():\n"
+        "    ckpt = stoker.Checkpointer(sys.argv[1], bandwidth='200MiB')\n"
+        "    ckpt.save(7, {'a': numpy.ones(30 << 20, 'u1')})\n"
+        "save()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
+    assert stoker.load(tmp_path)["a"].sum() == 30 << 20
+
+
+def test_exit_warns_of_a_failed_save(tmp_path):
+    code = (
+        "import os, sys, numpy, stoker\n"
+        "def save():\n"
+        "    ckpt = stoker.Checkpointer(sys.argv[1])\n"
+        "    ckpt.save(7, {'a': numpy.ones(3)})\n"
+        "save()\n"
+    )
+    (tmp_path / "file").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "file")],
+        check=True,
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+    assert "the save of step 7 failed" in done.stderr and "file" in done.stderr
 
 
 def test_threads(tmp_path):

@@ -71,6 +71,24 @@ def test_one_process(tmp_path):
     assert subprocess.run(command, capture_output=True).returncode == 0
 
 
+def test_steps_of_others_stay(tmp_path):
+    with stoker.Checkpointer(tmp_path) as ckpt:
+        for step in (1, 2, 3):
+            ckpt.save(step, {"step": step}, wait=True)
+        save(tmp_path, state(1))
+        save(tmp_path, state(2))
+        (tmp_path / "step-0000000002" / "stoker.checkpoint.json").unlink()  # is being written
+        save(tmp_path, state(3))
+        assert [found.step for found in ckpt.steps()] == [1, 2, 3, 6]
+        ckpt.pin(6)
+        save(tmp_path, state(4))  # a pinned step stays, and is no error
+        assert [found.step for found in ckpt.steps()] == [1, 2, 3, 6, 7]
+        assert ckpt.load(3) == {"step": 3}
+    target = state(1)
+    load(tmp_path, target)
+    same(target, state(4))
+
+
 def test_async_and_pickled(tmp_path):
     writer = pickle.loads(pickle.dumps(stoker.torch.StorageWriter(tmp_path / "a")))
     reader = pickle.loads(pickle.dumps(stoker.torch.StorageReader(tmp_path / "a")))

@@ -85,6 +85,53 @@ dist.barrier()
 assert [found.step for found in ckpt.steps()] == [1, 4]
 assert not [name for name in os.listdir(folder) if name.startswith(".")], os.listdir(folder)
 """
+UNEQUAL = """
+state = lambda fill: {"rows": torch.full((5,), fill), "epoch": fill}
+def fails(call, text):
+    try:
+        call()
+    except stoker.Error as error:
+        assert text in str(error), error
+    else:
+        raise SystemExit("no error: " + text)
+# Rank 0 fails before the tensors: rank 1 has saved, and must not meet the next save of rank 0.
+one = state(1)
+if rank == 0:
+    fails(lambda: ckpt.save(1, one, metrics={"loss": float("nan")}), "not JSON")
+else:
+    handle = ckpt.save(1, one)
+    fails(handle.wait, "rank 0 failed: ArgumentError: the metrics")
+ckpt.save(2, state(2), wait=True)
+begin = time.monotonic()
+fails(lambda: ckpt.save(3 + rank, state(3), wait=True), "rank 1 saves step 4 while rank 0 saves")
+if rank == 1:  # one rank saves once less
+    ckpt._ranks.next_id()
+fails(lambda: ckpt.save(5, state(5), wait=True), "rank 1 is at another save of step 5")
+ckpt._ranks.saves = 100
+# An old error of one rank.
+if rank == 1:
+    ckpt._failed.append(stoker.checkpoints.Save(0))
+    ckpt._failed[-1]._end(stoker.ArgumentError("old", "save", "look"))
+    fails(lambda: ckpt.save(6, state(6), wait=True), "old")
+else:
+    fails(lambda: ckpt.save(6, state(6), wait=True), "rank 1 failed: ArgumentError: old")
+ckpt.save(7, state(7), wait=True)
+dist.barrier()
+assert [found.step for found in ckpt.steps()] == [2, 7]
+for step in (2, 7):
+    assert [found.status for found in ckpt.steps()] == ["committed"] * 2
+    assert ckpt.load(step)["epoch"] == step
+# A restore that fails on one rank only.
+target = {"rows": torch.zeros(5 + rank, dtype=torch.int64), "epoch": 0}
+fails(lambda: ckpt.restore(target), "expected" if rank else "rank 1 failed: StateError")
+if rank == 0:
+    ckpt._failed.append(stoker.checkpoints.Save(0))
+    ckpt._failed[-1]._end(stoker.ArgumentError("old", "save", "look"))
+fails(lambda: ckpt.restore(state(0)), "old" if rank == 0 else "rank 0 failed: ArgumentError: old")
+assert ckpt.restore(state(0)) == 7
+assert time.monotonic() - begin < 40
+dist.barrier()
+"""
 KILLED = """
 ckpt.save(1, state(True), wait=True)
 again = state(True)  # collectives of the training
@@ -156,6 +203,10 @@ def test_restore(saved, tmp_path, world):
 
 def test_a_rank_that_fails(tmp_path):
     ranks(REFUSED, tmp_path / "run", 2, tmp_path / "init")
+
+
+def test_ranks_that_save_or_restore_differently(tmp_path):
+    ranks(UNEQUAL, tmp_path / "run", 2, tmp_path / "init")
 
 
 def test_a_rank_that_dies(tmp_path):

@@ -52,10 +52,12 @@ from .._options import parse_bytes
 from ..checkpoint_reader import copy, finish
 from ..checkpoints import _Tensors
 from ..engine import engine_of
-from ..errors import ArgumentError, FormatError, MissingError
+from ..errors import ArgumentError, CorruptError, FormatError, MissingError, TruncatedError
 
 __all__ = ["StorageReader", "StorageWriter"]
 
+_COMMITTED = 1
+_TREE = '{"dcp"'  # how the tree of each file begins
 _PIECE = 1 << 30  # bytes of temporary memory for one tensor part
 
 
@@ -230,16 +232,34 @@ class StorageWriter(_Place, _Writer):
             raise ArgumentError("nothing was written", "finish", "call write_data() first")
         saves.setdefault(self._save.rank, self._save)
         parts = [saves[rank].part for rank in sorted(saves)]
-        before = [found[0] for found in self._steps()]
         try:
             self._open[0].commit(
                 self._save.step, None, len(parts), self._save.save_id, b"".join(parts)
             )
         finally:
             self._close()
-        for step in before:
-            if step != self._save.step:
-                _stoker.checkpoint_remove(self._engine(), self._path, step)
+        self._remove_before(self._save.step)
+
+    def _remove_before(self, step: int) -> None:
+        """Removes the save that this one replaces; never what others stored in this place."""
+        before = [
+            number
+            for number, status, pinned, *_ in self._steps()
+            if number < step and status == _COMMITTED and not pinned
+        ]
+        if before and self._is_own(before[-1]):
+            _stoker.checkpoint_remove(self._engine(), self._path, before[-1])
+
+    def _is_own(self, step: int) -> bool:
+        """Whether a step is one of torch.distributed.checkpoint, and not damaged."""
+        try:
+            checkpoint = _stoker.Checkpoint(self._engine(), self._path, step)
+        except (CorruptError, FormatError, MissingError, TruncatedError, FileNotFoundError):
+            return False
+        try:
+            return all(tree and tree.startswith(_TREE) for _, tree, _, _ in checkpoint.files())
+        finally:
+            checkpoint.close()
 
 
 def _is_part(data: Any) -> bool:
@@ -281,7 +301,7 @@ class StorageReader(_Place, _Reader):
         entries: dict[str, Any] = {}
         planner: dict[str, tuple[Any, ...]] = {}
         for name, tree, _, _ in self._checkpoint.files():
-            part = json.loads(tree)["dcp"] if tree and tree.startswith('{"dcp"') else None
+            part = json.loads(tree)["dcp"] if tree and tree.startswith(_TREE) else None
             if part is None:
                 raise FormatError(
                     "the checkpoint is none of torch.distributed.checkpoint",
@@ -361,8 +381,8 @@ class StorageReader(_Place, _Reader):
         for size in sizes[1:]:
             row *= size
         element = target.element_size() if _is_dtype(target, dtype) else 0
-        direct = element and shape == wanted and target.is_contiguous()
-        if direct and target.device.type == "cpu" and tuple(target.shape) == wanted:
+        direct = element and shape == wanted and checkpoint_tree.is_plain(target)
+        if direct and tuple(target.shape) == wanted:
             memory = part = target
         else:
             memory = checkpoint_tree.memory_for("torch", dtype, shape, None, index.fqn)
