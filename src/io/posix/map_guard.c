@@ -33,9 +33,27 @@ static _Atomic uint32_t guard_count; /* ever used: the handler looks at no other
 static _Atomic uint64_t fault_count;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint32_t buckets[BUCKETS], free_guards;
 static struct sigaction previous; /* the handler that was set before */
 static uintptr_t page_bytes;
+static _Thread_local bool was_raised __attribute__((tls_model("initial-exec")));
+
+static void acquire_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void release_lock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* In the child of a fork, no thread exists that could release the lock. */
+static void register_fork_handlers(void)
+{
+    pthread_atfork(acquire_lock, release_lock, release_lock);
+}
 
 /* ---- the handler ---- */
 
@@ -100,18 +118,37 @@ static bool came_back(const siginfo_t *info)
     return is_inner;
 }
 
-/* Passes a signal on; one that came back ends the process instead of going round for ever. */
+/* A handler that was set over this one (Python's faulthandler) sets this one again and calls raise,
+ * which hides the address. Returns true once: then the instruction is repeated, and raises SIGBUS
+ * with its address. */
+static bool is_raised_again(const siginfo_t *info)
+{
+    bool is_raised = info->si_code == SI_TKILL && info->si_pid == getpid();
+    bool is_first = is_raised && !was_raised;
+
+    was_raised = is_raised;
+    return is_first;
+}
+
+/* Passes a signal on; one that came back, or was raised again by the handler that it was passed on
+ * to, ends the process instead of going round for ever. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
     bool is_set = previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN;
+    sigset_t pending;
 
     if (came_back(info)) {
         sigaction(number, &usual, NULL);
-    } else if (is_set && previous.sa_flags & SA_SIGINFO) {
-        previous.sa_sigaction(number, info, context);
     } else if (is_set) {
-        previous.sa_handler(number);
+        if (previous.sa_flags & SA_SIGINFO) {
+            previous.sa_sigaction(number, info, context);
+        } else {
+            previous.sa_handler(number);
+        }
+        if (sigpending(&pending) == 0 && sigismember(&pending, number) == 1) {
+            sigaction(number, &usual, NULL);
+        }
     } else {
         sigaction(number, &usual, NULL);
         if (info->si_code <= 0) { /* sent by a process: delivered again when this returns */
@@ -124,9 +161,10 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
     bool is_ours = info->si_code == BUS_ADRERR && replace((uintptr_t)info->si_addr);
+    bool is_again = is_raised_again(info);
 
     errno = saved;
-    if (!is_ours) {
+    if (!is_ours && !is_again) {
         pass_on(number, info, context);
     }
 }
@@ -146,6 +184,12 @@ static void set_handler_locked(void)
 }
 
 /* ---- the list ---- */
+
+static void lock_guards(void)
+{
+    pthread_once(&once, register_fork_handlers);
+    pthread_mutex_lock(&lock);
+}
 
 static uint32_t *bucket_of(uintptr_t begin)
 {
@@ -196,7 +240,7 @@ int stk_map_guard_add(struct stk_view map, const char *path, const struct stat *
     if (!copy) {
         return -ENOMEM;
     }
-    pthread_mutex_lock(&lock);
+    lock_guards();
     page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     has_guard = free_guards > 0 || grow_locked();
     if (has_guard) {
@@ -228,7 +272,7 @@ void stk_map_guard_remove(struct stk_view map)
     char *path = NULL;
     uint32_t *link;
 
-    pthread_mutex_lock(&lock);
+    lock_guards();
     link = find_locked(map);
     if (link) {
         uint32_t index = *link;
@@ -266,7 +310,7 @@ int stk_map_guard_check(struct stk_view map, struct stoker_error *error)
     uint32_t *link;
     int status = 0;
 
-    pthread_mutex_lock(&lock);
+    lock_guards();
     link = find_locked(map);
     if (link) {
         const struct guard *guard = guard_at(*link - 1);
@@ -277,6 +321,7 @@ int stk_map_guard_check(struct stk_view map, struct stoker_error *error)
         copy.bytes = guard->bytes;
         copy.written = guard->written;
         is_broken = atomic_load_explicit(&guard->broken, memory_order_relaxed);
+        set_handler_locked();
     }
     pthread_mutex_unlock(&lock);
     if (!copy.path) {

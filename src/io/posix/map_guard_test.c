@@ -13,9 +13,11 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGES 8u
@@ -204,6 +206,133 @@ static void test_foreign(const char *name)
     close(fd);
 }
 
+/* The sanitizers cannot fork a process with several threads. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#    define FORKS 0
+#else
+#    define FORKS 50
+#endif
+
+static void *check_on(void *argument)
+{
+    const _Atomic bool *stop = argument;
+
+    while (!*stop) {
+        (void)stk_map_guard_check((struct stk_view){(const uint8_t *)folder, 1}, NULL);
+    }
+    return NULL;
+}
+
+/* While another thread has the lock most of the time. */
+static void test_forks(void)
+{
+    _Atomic bool stop = false;
+    pthread_t thread;
+
+    T_EQ("thread", pthread_create(&thread, NULL, check_on, &stop), 0);
+    for (int i = 0; i < FORKS; i++) {
+        int state = 0;
+        pid_t child = fork();
+
+        if (child == 0) {
+            alarm(20); /* a lock that is never released */
+            (void)stk_map_guard_check((struct stk_view){(const uint8_t *)folder, 1}, NULL);
+            _exit(0);
+        }
+        T_EQ("child", waitpid(child, &state, 0), child);
+        if (!T_EQ("no lock is held in it", state, 0)) {
+            break;
+        }
+    }
+    stop = true;
+    pthread_join(thread, NULL);
+}
+
+static struct sigaction under;
+static int prints;
+
+/* As Python's faulthandler. */
+static void print_and_raise(int number)
+{
+    prints++;
+    sigaction(number, &under, NULL);
+    raise(number);
+}
+
+static void set_over(void)
+{
+    struct sigaction over = {.sa_handler = print_and_raise, .sa_flags = SA_NODEFER};
+
+    prints = 0;
+    sigaction(SIGBUS, &over, &under);
+}
+
+/* A handler that is set over this one after the file was mapped. */
+static void test_set_over(struct stk_io *io)
+{
+    struct stk_view view;
+
+    for (int is_checked = 0; is_checked < 2; is_checked++) {
+        put(path, PAGES * PAGE, 1);
+        T_EQ("long", truncate(path, PAGES * PAGE), 0);
+        view = map(io, path);
+        set_over();
+        if (is_checked) {
+            T_EQ("check", stk_io_map_check(io, view, NULL), 0);
+        }
+        T_EQ("cut", truncate(path, PAGE), 0);
+        T_EQ("one page is left", sum(view), PAGE);
+        T_EQ("the other handler's calls", prints, !is_checked);
+        stk_io_unmap(io, view);
+    }
+}
+
+/* What ends a process without the guard ends it with the guard, too, and soon. */
+static void end_process(struct stk_io *io, int way)
+{
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    volatile const uint8_t *memory;
+    struct stk_view view;
+    int fd;
+
+    alarm(20);
+    sigaction(SIGBUS, &usual, NULL);
+    put(path, PAGES * PAGE, 1);
+    view = map(io, path);
+    if (way > 0) {
+        set_over();
+    }
+    if (way > 1) {
+        (void)stk_io_map_check(io, view, NULL); /* set over that */
+    }
+    if (way == 3) {
+        kill(getpid(), SIGBUS);
+    }
+    put(other, PAGE, 1);
+    fd = open(other, O_RDWR);
+    memory = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    if (ftruncate(fd, 0) == 0) {
+        (void)memory[0];
+    }
+    _exit(0);
+}
+
+static void test_ends(struct stk_io *io)
+{
+    for (int way = 0; way < 4; way++) {
+        int state = 0;
+        pid_t child = FORKS > 0 ? fork() : -1;
+
+        if (child == 0) {
+            end_process(io, way);
+        }
+        if (child > 0) {
+            T_EQ("child", waitpid(child, &state, 0), child);
+            T_TRUE("SIGBUS ended it", WIFSIGNALED(state) && WTERMSIG(state) == SIGBUS);
+        }
+    }
+}
+
 int main(void)
 {
     struct stk_io_options options = {.depth = 4, .read_timeout_ms = 3000};
@@ -226,6 +355,9 @@ int main(void)
     test_foreign("the handler set over it");
     test_changes(io, false); /* and this one over that again */
     test_foreign("both");
+    test_set_over(io);
+    test_ends(io);
+    test_forks();
     stk_io_close(io);
     unlink(path);
     unlink(other);
