@@ -182,6 +182,10 @@ def check_calls(source):
         if not home or not re.fullmatch(home, source.path):
             for line, name in calls(source, names):
                 yield line, rule, name, f"'{name}': {advice}"
+    found = re.search(r"^static pthread_mutex_t \w+ = PTHREAD_MUTEX_INIT", source.code, re.M)
+    if found and "pthread_atfork(" not in source.code:
+        yield (source.line_at(found.start()), "fork", "", "a fork may happen while another thread "
+               "has a static lock: release it in the child by pthread_atfork")
     for match in re.finditer(r"\b(stderr|stdout)\b", source.code):
         yield (source.line_at(match.start()), "output", match[1], f"'{match[1]}': {CALLS[1][3]}")
 

@@ -18,6 +18,39 @@ static uint32_t reserved, base; /* with lock; base: open when nothing was reserv
 static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stk_descriptors_cache *caches; /* with caches_lock */
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void acquire_locks(void)
+{
+    pthread_mutex_lock(&caches_lock);
+    pthread_mutex_lock(&lock);
+}
+
+static void release_locks(void)
+{
+    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&caches_lock);
+}
+
+/* In the child of a fork, no thread exists that could release the locks. The caches are those of
+ * the parent's engines, whose own locks may be held for ever. */
+static void release_locks_in_child(void)
+{
+    caches = NULL;
+    release_locks();
+}
+
+static void register_fork_handlers(void)
+{
+    pthread_atfork(acquire_locks, release_locks, release_locks_in_child);
+}
+
+static void acquire(pthread_mutex_t *mutex)
+{
+    pthread_once(&once, register_fork_handlers);
+    pthread_mutex_lock(mutex);
+}
+
 static uint32_t count_open(void)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -46,7 +79,7 @@ uint32_t stk_descriptors_reserve(uint32_t wanted, uint32_t least)
 {
     uint32_t all = limit(), used, left, granted;
 
-    pthread_mutex_lock(&lock);
+    acquire(&lock);
     if (reserved == 0) {
         base = count_open() + STK_DESCRIPTORS_SPARE;
     }
@@ -61,7 +94,7 @@ uint32_t stk_descriptors_reserve(uint32_t wanted, uint32_t least)
 
 void stk_descriptors_release(uint32_t count)
 {
-    pthread_mutex_lock(&lock);
+    acquire(&lock);
     STK_ASSERT(reserved >= count);
     reserved -= count;
     pthread_mutex_unlock(&lock);
@@ -69,7 +102,7 @@ void stk_descriptors_release(uint32_t count)
 
 void stk_descriptors_add_cache(struct stk_descriptors_cache *cache)
 {
-    pthread_mutex_lock(&caches_lock);
+    acquire(&caches_lock);
     cache->next = caches;
     caches = cache;
     pthread_mutex_unlock(&caches_lock);
@@ -79,7 +112,7 @@ void stk_descriptors_remove_cache(struct stk_descriptors_cache *cache)
 {
     struct stk_descriptors_cache **link = &caches;
 
-    pthread_mutex_lock(&caches_lock);
+    acquire(&caches_lock);
     while (*link && *link != cache) {
         link = &(*link)->next;
     }
@@ -97,7 +130,7 @@ bool stk_descriptors_retry(int number, uint32_t *tries)
     if ((number != EMFILE && number != ENFILE) || ++*tries > WAITS_MAX) {
         return false;
     }
-    pthread_mutex_lock(&caches_lock);
+    acquire(&caches_lock);
     for (struct stk_descriptors_cache *cache = caches; cache && !closed; cache = cache->next) {
         closed = cache->close_one(cache->owner);
     }

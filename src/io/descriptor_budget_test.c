@@ -7,7 +7,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct one_file {
@@ -36,6 +39,98 @@ static void test_shares(void)
     stk_descriptors_release(first + second + third + fourth);
     T_EQ("few are granted", stk_descriptors_reserve(3, 3), 3);
     stk_descriptors_release(3);
+}
+
+/* The sanitizers cannot fork a process with several threads. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#    define FORKS 0
+#else
+#    define FORKS 50
+#endif
+
+static void *reserve_on(void *argument)
+{
+    const _Atomic bool *stop = argument;
+
+    while (!*stop) {
+        stk_descriptors_release(stk_descriptors_reserve(1, 1));
+    }
+    return NULL;
+}
+
+/* While another thread has the lock most of the time. */
+static void test_forks(void)
+{
+    _Atomic bool stop = false;
+    pthread_t thread;
+
+    T_EQ("thread", pthread_create(&thread, NULL, reserve_on, &stop), 0);
+    for (int i = 0; i < FORKS; i++) {
+        int state = 0;
+        pid_t child = fork();
+
+        if (child == 0) {
+            alarm(20); /* a lock that is never released */
+            stk_descriptors_release(stk_descriptors_reserve(1, 1));
+            _exit(0);
+        }
+        T_EQ("child", waitpid(child, &state, 0), child);
+        if (!T_EQ("no lock is held in it", state, 0)) {
+            break;
+        }
+    }
+    stop = true;
+    pthread_join(thread, NULL);
+}
+
+static _Atomic bool closing;
+
+static bool close_slowly(void *owner)
+{
+    (void)owner;
+    atomic_store(&closing, true);
+    usleep(300000);
+    return true;
+}
+
+static void *retry(void *argument)
+{
+    (void)argument;
+    (void)stk_descriptors_retry(EMFILE, &(uint32_t){0});
+    return NULL;
+}
+
+/* While another thread closes a cached file; the child forgets the caches of its parent. */
+static void test_fork_in_retry(void)
+{
+    struct stk_descriptors_cache cache = {.close_one = close_slowly};
+    pthread_t thread;
+    int state = 0;
+    pid_t child;
+
+    stk_descriptors_add_cache(&cache);
+    T_EQ("thread", pthread_create(&thread, NULL, retry, NULL), 0);
+    while (!atomic_load(&closing)) {
+        usleep(1000);
+    }
+    child = FORKS > 0 ? fork() : -1;
+    if (child == 0) {
+        struct stk_descriptors_cache own = {.close_one = close_slowly};
+
+        alarm(20);
+        atomic_store(&closing, false);
+        (void)stk_descriptors_retry(EMFILE, &(uint32_t){0});
+        stk_descriptors_remove_cache(&cache);
+        stk_descriptors_add_cache(&own);
+        stk_descriptors_remove_cache(&own);
+        _exit(atomic_load(&closing));
+    }
+    if (child > 0) {
+        T_EQ("child", waitpid(child, &state, 0), child);
+        T_EQ("no lock is held in it", state, 0);
+    }
+    pthread_join(thread, NULL);
+    stk_descriptors_remove_cache(&cache);
 }
 
 static void test_retry(void)
@@ -74,6 +169,8 @@ int main(void)
 
     T_EQ("limit", setrlimit(RLIMIT_NOFILE, &files), 0);
     test_shares();
+    test_forks();
+    test_fork_in_retry();
     test_retry();
     return t_finish();
 }

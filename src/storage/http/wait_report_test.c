@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define SECOND 1000000000ull
@@ -53,6 +54,48 @@ static void test_longest(void)
         stk_wait_report_publish(&owners[i], NULL);
     }
     T_TRUE("nothing any more", !stk_wait_report_read(&got));
+}
+
+/* The sanitizers cannot fork a process with several threads. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#    define FORKS 0
+#else
+#    define FORKS 50
+#endif
+
+static void *read_on(void *argument)
+{
+    const _Atomic bool *stop = argument;
+
+    while (!*stop) {
+        (void)stk_wait_report_read(&(struct stk_wait_report){.attempt = 0});
+    }
+    return NULL;
+}
+
+/* While another thread has the lock most of the time. */
+static void test_forks(void)
+{
+    _Atomic bool stop = false;
+    pthread_t thread;
+
+    T_EQ("thread", pthread_create(&thread, NULL, read_on, &stop), 0);
+    for (int i = 0; i < FORKS; i++) {
+        int state = 0;
+        pid_t child = fork();
+
+        if (child == 0) {
+            alarm(20); /* a lock that is never released */
+            (void)stk_wait_report_read(&(struct stk_wait_report){.attempt = 0});
+            _exit(0);
+        }
+        T_EQ("child", waitpid(child, &state, 0), child);
+        if (!T_EQ("no lock is held in it", state, 0)) {
+            break;
+        }
+    }
+    stop = true;
+    pthread_join(thread, NULL);
 }
 
 static void *call(void *argument)
@@ -106,6 +149,7 @@ static void test_request(void)
 int main(void)
 {
     test_longest();
+    test_forks();
     test_request();
     return t_finish();
 }
