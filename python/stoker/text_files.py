@@ -16,15 +16,17 @@ import io
 import json
 import lzma
 import os
+import re
 import shutil
 import threading
+import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, cast
 
 from . import _stoker, fsspec_source
-from ._cache_dir import cache_dir
+from ._cache_dir import cache_dir, is_named
 from ._options import count, word
 from .dataset import BadSample
 from .engine import Engine
@@ -44,6 +46,10 @@ HEAD_BYTES = 65536
 """First bytes of a file by which its kind is recognised."""
 PART_BYTES = 1 << 20
 BAD_LISTED_MAX = 10_000
+SEEN_BITS = 1024
+UNUSED_DAYS = 30
+"""After so many days without a use, a decompressed file in the cache is removed."""
+_PLAIN = re.compile(r"text-[0-9a-f]{32}\.txt(\.part)?")
 MARK = b"\xef\xbb\xbf"
 JSON_ENDINGS = (b".jsonl", b".ndjson", b".jl", b".json")
 ZSTD_ENDINGS = (b".zst", b".zstd")
@@ -141,54 +147,95 @@ def _decompressed(
     where = path if b"://" in path else os.path.abspath(path)
     key = hashlib.sha256(repr((where, what)).encode()).hexdigest()[:32]
     folder = cache_dir()
+    if folder is None:
+        raise ArgumentError(
+            f"a text file compressed by {what[0]} needs a cache folder",
+            shown,
+            "set STOKER_CACHE to a folder, or compress the file by zstd, which is read without one",
+        )
     os.makedirs(folder, exist_ok=True)
     target = os.path.join(folder, f"text-{key}.txt")
-    if os.path.exists(target):
-        return os.fsencode(target)
-    with open(f"{target}.part", "ab+") as part:
-        fcntl.flock(part, fcntl.LOCK_EX)  # released with the file, also by a kill
-        if not os.path.exists(target):
+    while not _use(target):
+        with open(f"{target}.part", "ab+") as part:
+            fcntl.flock(part, fcntl.LOCK_EX)  # released with the file, also by a kill
+            if not is_named(part, part.name):
+                continue
+            if os.path.exists(target):
+                os.unlink(part.name)
+                continue
             part.truncate(0)
-            try:
-                with _Ranges(engine, fsspec_source.native(path)) as raw:
-                    source = reader(io.BufferedReader(raw, PART_BYTES))
-                    shutil.copyfileobj(cast(BinaryIO, source), part, PART_BYTES)
-                part.flush()
-                os.fsync(part.fileno())
-            except EOFError:
-                os.unlink(f"{target}.part")
-                raise TruncatedError(
-                    f"a file compressed by {what[0]} ends too early", shown, "copy the file again"
-                ) from None
-            except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, ValueError) as error:
-                os.unlink(f"{target}.part")
-                raise CorruptError(
-                    f"a file compressed by {what[0]} is damaged: {error}",
-                    shown,
-                    "copy the file again",
-                ) from None
-            except OSError as error:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"{target}.part")
-                if error.errno is None:  # bz2 raises it without a number
-                    raise CorruptError(
-                        f"a file compressed by {what[0]} is damaged: {error}",
-                        shown,
-                        "copy the file again",
-                    ) from None
-                raise from_native(
-                    -error.errno,
-                    "",
-                    f"cannot decompress a text file into the cache: {error.strerror}",
-                    f"{shown} to {target!r}",
-                    "set STOKER_CACHE to a folder with more space, or compress the file by zstd, "
-                    "which is read without a copy",
-                    "",
-                    "",
-                    None,
-                ) from None
-            os.rename(f"{target}.part", target)
+            _decompress(part, (path, shown), engine, what[0], reader)
+            os.rename(part.name, target)
+        _remove_unused(folder)
     return os.fsencode(target)
+
+
+def _use(plain: str) -> bool:
+    """Marks a plain file as used now, by its access time. False: it does not exist."""
+    try:
+        written_ns = os.stat(plain).st_mtime_ns
+        with contextlib.suppress(OSError):  # of another user, or read-only
+            os.utime(plain, ns=(time.time_ns(), written_ns))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove_unused(folder: str) -> None:
+    """Removes plain files that no process has used for long. Those that are open stay readable."""
+    before = time.time() - UNUSED_DAYS * 86400
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if _PLAIN.fullmatch(entry.name):
+                    about = entry.stat(follow_symlinks=False)
+                    if max(about.st_atime, about.st_mtime) < before:
+                        os.unlink(entry.path)
+
+
+def _decompress(
+    part: BinaryIO,
+    source: tuple[bytes, str],
+    engine: Engine,
+    kind: str,
+    reader: Callable[[Any], Any],
+) -> None:
+    """Writes the plain bytes; removes the part if that fails. source: the path, as is and shown"""
+    path, shown = source
+    try:
+        with _Ranges(engine, fsspec_source.native(path)) as raw:
+            packed = reader(io.BufferedReader(raw, PART_BYTES))
+            shutil.copyfileobj(cast(BinaryIO, packed), part, PART_BYTES)
+        part.flush()
+        os.fsync(part.fileno())
+    except EOFError:
+        os.unlink(part.name)
+        raise TruncatedError(
+            f"a file compressed by {kind} ends too early", shown, "copy the file again"
+        ) from None
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, ValueError) as error:
+        os.unlink(part.name)
+        raise CorruptError(
+            f"a file compressed by {kind} is damaged: {error}", shown, "copy the file again"
+        ) from None
+    except OSError as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part.name)
+        if error.errno is None:  # bz2 raises it without a number
+            raise CorruptError(
+                f"a file compressed by {kind} is damaged: {error}", shown, "copy the file again"
+            ) from None
+        raise from_native(
+            -error.errno,
+            "",
+            f"cannot decompress a text file into the cache: {error.strerror}",
+            f"{shown} to {part.name.removesuffix('.part')!r}",
+            "set STOKER_CACHE to a folder with more space, or compress the file by zstd, "
+            "which is read without a copy",
+            "",
+            "",
+            None,
+        ) from None
 
 
 # ---- what a file is ----
@@ -317,7 +364,8 @@ class BadDocuments:
         self._max = count(bad_samples_max, "TextLoader bad_samples_max", low=1)
         self.native: _stoker.TokenLoader | None = None  # documents by number
         self._lock = threading.Lock()
-        self._found: dict[int, BadSample] = {}
+        self._found: list[BadSample] = []
+        self._seen: dict[int, int] = {}  # number // SEEN_BITS: bits of documents that were counted
         self.count = 0
 
     def place(self, number: int) -> tuple[str, int, int]:
@@ -343,13 +391,15 @@ class BadDocuments:
                 offset=first,
             ) from error
         with self._lock:
-            if number in self._found:
+            block, bit = number // SEEN_BITS, 1 << number % SEEN_BITS
+            if self._seen.get(block, 0) & bit:
                 return
+            self._seen[block] = self._seen.get(block, 0) | bit
             self.count += 1
             if len(self._found) < BAD_LISTED_MAX:
                 bad = CorruptError
-                self._found[number] = BadSample(
-                    file, str(line), first, bad.status, bad.name, reason, number
+                self._found.append(
+                    BadSample(file, str(line), first, bad.status, bad.name, reason, number)
                 )
             over = self._max and self.count > self._max
         if over:
@@ -362,7 +412,7 @@ class BadDocuments:
     @property
     def quarantine(self) -> list[BadSample]:
         with self._lock:
-            return list(self._found.values())
+            return list(self._found)
 
 
 class _Ends(Sequence[int]):

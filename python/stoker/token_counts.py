@@ -26,6 +26,7 @@ from itertools import pairwise
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 from . import _stoker
+from ._cache_dir import is_named
 from .errors import CorruptError, EmptyError, TimeoutError
 from .state import EPOCH, POSITION
 
@@ -190,7 +191,11 @@ def open_counts(
         with open(f"{path}.part", "ab+") as file:
             # The previous owner of the lock may have finished the file.
             _lock(file, path)
-            if not os.path.exists(path):
+            if not is_named(file, f"{path}.part"):
+                continue
+            if os.path.exists(path):
+                os.unlink(f"{path}.part")
+            else:
                 _make(file, header, source)
                 os.fsync(file.fileno())
                 os.replace(f"{path}.part", path)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import bz2
+import concurrent.futures
+import fcntl
 import gzip
 import json
 import lzma
+import os
 import shutil
 import subprocess
+import time
 
 import object_server
 import pytest
 import stoker
+from stoker import text_files
 
 numpy = pytest.importorskip("numpy")
 
@@ -104,6 +109,70 @@ def test_compressed_files(docs, tmp_path, cache, ending):
     assert docs(f"named-wrongly{ending}.txt", PACKERS[ending](LINE)) == [b"a"]
     two = PACKERS[ending](LINE) + PACKERS[ending](LINE)  # concatenated, as `cat` does
     assert docs(f"two{ending}", two) == [b"a", b"a"]
+
+
+def wait_for(is_so):
+    end = time.monotonic() + 20
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert is_so()
+
+
+def test_a_part_of_another_owner_is_not_taken(docs, tmp_path, cache, monkeypatch):
+    """A waits for a lock; its owner fails and removes the file, and another process begins anew."""
+    packed = gzip.compress(LINE * 3)
+    assert docs("x.jsonl.gz", packed) == [b"a"] * 3
+    (plain,) = cache.glob("text-*.txt")
+    plain.unlink()
+    part = plain.with_name(f"{plain.name}.part")
+    flock, calls = fcntl.flock, []
+
+    def recorded(file, operation):
+        calls.append(file)
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", recorded)
+    with open(part, "wb") as first, concurrent.futures.ThreadPoolExecutor() as pool:
+        flock(first, fcntl.LOCK_EX)
+        future = pool.submit(texts_of, tmp_path / "x.jsonl.gz")
+        wait_for(lambda: len(calls) == 1)
+        part.unlink()
+        with open(part, "wb") as second:
+            flock(second, fcntl.LOCK_EX)
+            second.write(b"unfinished\n")
+            second.flush()
+            first.close()
+            wait_for(lambda: future.done() or len(calls) == 2)
+            opened = list(cache.glob("text-*.txt"))
+        assert not opened
+        assert future.result(timeout=60) == [b"a"] * 3
+    assert plain.read_bytes() == LINE * 3 and not part.exists()
+
+
+def test_plain_files_without_use_are_removed(docs, tmp_path, cache):
+    docs("old.jsonl.gz", gzip.compress(LINE))
+    (old,) = cache.glob("text-*.txt")
+    docs("used.jsonl.gz", gzip.compress(LINE * 2))
+    (used,) = set(cache.glob("text-*.txt")) - {old}
+    part = cache / f"text-{'0' * 32}.txt.part"
+    part.write_bytes(b"")
+    other = cache / "text-of-mine.txt"
+    other.write_bytes(b"")
+    for path in (old, used, part, other):
+        os.utime(path, (time.time() - 31 * 86400,) * 2)
+    assert texts_of(tmp_path / "used.jsonl.gz") == [b"a"] * 2
+    assert used.stat().st_mtime < time.time() - 30 * 86400  # it was not written to
+    docs("new.jsonl.gz", gzip.compress(LINE * 3))
+    assert used.exists() and other.exists()
+    assert not old.exists() and not part.exists()
+    assert len(list(cache.glob("text-*.txt"))) == 3
+
+
+def test_no_cache_folder(docs, monkeypatch):
+    for name in ("STOKER_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(stoker.ArgumentError, match="STOKER_CACHE"):
+        docs("x.jsonl.gz", gzip.compress(LINE))
 
 
 @pytest.mark.parametrize("ending", PACKERS)
@@ -205,6 +274,21 @@ def test_bad_documents_are_skipped_and_listed(tmp_path):
         texts_of(tmp_path / "x.jsonl", on_error="skip", bad_samples_max=2)
     with pytest.raises(stoker.ArgumentError, match="on_error"):
         texts_of(tmp_path / "x.jsonl", on_error="ignore")
+
+
+def test_each_bad_document_counts_once(tmp_path, monkeypatch):
+    """Also those that the list has no space for."""
+    monkeypatch.setattr(text_files, "BAD_LISTED_MAX", 2)
+    (tmp_path / "x.jsonl").write_bytes(LINE + b"1\n" * 5)
+    options = {"rows": "documents", "labels": False, "tail": "keep", "output": "numpy"}
+    with stoker.TextLoader(
+        tmp_path / "x.jsonl", ids, 1, on_error="skip", bad_samples_max=5, **options
+    ) as loader:
+        for _ in range(3):
+            for _ in loader:
+                pass
+            assert loader.stats()["bad_samples"] == 5
+            assert len(loader.quarantine) == 2
 
 
 def test_the_state_knows_whether_documents_are_skipped(tmp_path):
