@@ -189,14 +189,17 @@ def test_tokens(tmp_path, rows, part, how):
     assert f"set.{part}" in str(error)
 
 
-def test_truncated_in_a_script(tmp_path):
-    """Without pytest's handlers: the process goes on, and its own SIGBUS is still one."""
+@pytest.mark.parametrize("later", ["", "faulthandler.enable()"])
+def test_truncated_in_a_script(tmp_path, later):
+    """Without pytest's handlers: the process goes on, and its own SIGBUS is still one. Also if a
+    handler is set over the library's."""
     _megatron(tmp_path / "set", 4000, 64)
     script = f"""
-import ctypes, mmap, os, stoker
+import ctypes, faulthandler, mmap, os, stoker
 loader = stoker.TokenLoader({str(tmp_path / "set.bin")!r}, 4, 64)
 batches = iter(loader)
 next(batches)
+{later}
 os.truncate({str(tmp_path / "set.bin")!r}, 0)
 try:
     next(batches)
