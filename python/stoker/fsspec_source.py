@@ -34,7 +34,20 @@ from .errors import ArgumentError, ClosedError, Error, UnsupportedError, from_na
 __all__ = ["Client", "external_fs", "is_external", "native", "native_paths", "shown", "stats"]
 
 OWN = (b"s3", b"gs", b"az", b"hf", b"http", b"https", b"file")
-THREADS = max(1, min(64, int(os.environ.get("STOKER_FSSPEC_THREADS") or 8)))
+
+
+def _threads() -> int:
+    text = os.environ.get("STOKER_FSSPEC_THREADS") or "8"
+    if not (text.isascii() and text.isdigit()):
+        raise ArgumentError(
+            "an environment variable is not a number",
+            f"STOKER_FSSPEC_THREADS={text!r}",
+            "set it to 1 to 64, or remove it",
+        )
+    return max(1, min(64, int(text)))
+
+
+THREADS = _threads()
 """Threads that call fsspec; each has its own connections."""
 _OPEN_MAX = 16  # open files of a thread
 _STAT_TIMES_MAX = 4096  # files with a time of their last stat

@@ -5,6 +5,7 @@ import datetime
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -19,6 +20,23 @@ import stoker
 from stoker import fsspec_source
 
 fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.mark.parametrize(("text", "want"), [("many", None), ("-1", None), ("900", 64), ("", 8)])
+def test_threads(text, want):
+    """A setting that is not a number is an error that names it."""
+    script = "import stoker.fsspec_source as source; print(source.THREADS)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "STOKER_FSSPEC_THREADS": text},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if want is None:
+        assert "ArgumentError" in done.stderr and "STOKER_FSSPEC_THREADS" in done.stderr
+    else:
+        assert done.stdout == f"{want}\n", done.stderr
 
 
 @pytest.fixture(scope="module")
