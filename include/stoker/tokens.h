@@ -193,6 +193,11 @@ STOKER_API int stoker_token_loader_set_epoch(struct stoker_token_loader *loader,
 /* As stoker_loader_state, on the caller's thread. */
 STOKER_API int stoker_token_loader_state(struct stoker_token_loader *loader,
                                          struct stoker_state *state_out);
+/* As stoker_loader_state_at: the state at an earlier position, a few steps ago. Returns 0 and fills
+ * *state_out; STOKER_ERROR_ARGUMENT if the stream was not at this position or was more than 4,096
+ * steps ago. */
+STOKER_API int stoker_token_loader_state_at(struct stoker_token_loader *loader, uint64_t epoch,
+                                            uint64_t position, struct stoker_state *state_out);
 /* Epoch and position of the state, without the cost of the fingerprint. Returns 0. */
 STOKER_API int stoker_token_loader_position(struct stoker_token_loader *loader, uint64_t *epoch_out,
                                             uint64_t *position_out);

@@ -353,17 +353,21 @@ static PyObject *loader_mix_change_position(PyObject *object, PyObject *number)
     return number_of(object, number, stoker_token_loader_mix_change_position);
 }
 
-static PyObject *loader_state(PyObject *object, PyObject *nothing)
+static PyObject *loader_state(PyObject *object, PyObject *args)
 {
     struct token_loader_object *self = (struct token_loader_object *)object;
+    uint64_t epoch = 0, position = 0;
     struct stoker_state state;
     int status;
 
-    (void)nothing;
-    if (!enter(self)) {
+    if (!PyArg_ParseTuple(args, "|O&O&:state", stk_py_u64, &epoch, stk_py_u64, &position) ||
+        !enter(self)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_state(self->loader, &state);
+    Py_BEGIN_ALLOW_THREADS status =
+        PyTuple_Size(args) > 0
+            ? stoker_token_loader_state_at(self->loader, epoch, position, &state)
+            : stoker_token_loader_state(self->loader, &state);
     Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     return status < 0 ? stk_py_raise(status, NULL) : stk_py_state_tuple(&state);
 }
@@ -407,7 +411,8 @@ static PyMethodDef loader_methods[] = {
     {"first_token", loader_first_token, METH_O, "The first token of a sample, in its file."},
     {"mix_change_position", loader_mix_change_position, METH_O,
      "The next position where weights of the mix may change."},
-    {"state", loader_state, METH_NOARGS, "Position and options of the stream, as a tuple."},
+    {"state", loader_state, METH_VARARGS,
+     "Position and options of the stream, as a tuple; or those at an earlier (epoch, position)."},
     {"position", loader_position, METH_NOARGS, "(epoch, position) of the state; cheap."},
     {"set_state", loader_set_state, METH_O, "Continues at a state."},
     {"close", stk_py_gated_close, METH_NOARGS, "Closes it; batches stay valid."},

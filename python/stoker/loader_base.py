@@ -8,6 +8,7 @@ A subclass implements the last two, and opens the native loader.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -18,7 +19,7 @@ from typing import Any, Self
 
 from ._options import SHUFFLE_WORDS, count, order_options
 from .distributed import ranks
-from .errors import ArgumentError, ClosedError, ForkedError, StateError
+from .errors import ArgumentError, ClosedError, Error, ForkedError, StateError
 from .mix import Mixed
 from .notices import warn_once
 from .pickling import Arguments, Portable, refuse_workers
@@ -52,7 +53,13 @@ class Epoch(Iterator[Any]):
         self._loader, self._generation, self._ended = loader, loader._generation, False
 
     def __next__(self) -> Any:
-        value = None if self._ended else self._loader._next(self._generation)
+        try:
+            value = None if self._ended else self._loader._next(self._generation)
+        except StopIteration as error:  # a loop would take it for the end of the epoch (PEP 479)
+            raise RuntimeError(
+                "a function that the loader called (transform, tokenizer, field) raised "
+                "StopIteration"
+            ) from error
         if value is None:
             self._ended = True
             raise StopIteration
@@ -311,10 +318,33 @@ class LoaderBase(Portable):
     def _next(self, turn: int) -> Any:
         self._check_open()
         with self._next_lock:  # threads that share an iterator take turns, and end together
+            before = self._place()
             value = self._next_value(turn)
+            after = self._place()
         if value is None or self.transform is None:
             return value
-        return self.transform(value)
+        try:
+            return self.transform(value)
+        except BaseException:
+            with self._next_lock:
+                if turn == self._generation and self._place() == after:  # no other thread went on
+                    self._rewind(before)
+            raise
+
+    def _place(self) -> tuple[int, int]:
+        """Epoch and position behind the last delivered batch."""
+        place: tuple[int, int] = self._delivered_position or self._native.position()
+        return place
+
+    def _rewind(self, place: tuple[int, int]) -> None:
+        """Goes back to a place, if the present one is another: a batch that the loop did not get
+        comes again. The exception in hand is the one to report."""
+        if self._pinner is not None:
+            self._pinner.stop()
+            self._pinner, self._delivered_position = None, None
+        if self._native.position() != place:
+            with contextlib.suppress(Error):
+                self._native.set_state(self._native.state(*place))
 
     def _next_value(self, turn: int) -> Any:
         if turn != self._generation:
@@ -357,15 +387,22 @@ class LoaderBase(Portable):
 
     def _produce(self) -> tuple[Any, Any]:
         """The next batch, converted for the loop, and its mask."""
-        batch = self._next_native()
-        if batch is None:
-            return None, None
-        if self._convert is None:
-            self._output = choose(self._output_word)
-            self._convert = converter(self._output)
-        assert self._output is not None
-        mask = mask_of(batch, self._output) if self.tail == "pad" else None
-        return self._convert_batch(batch, self._output, self._convert), mask
+        before = self._native.position()
+        try:
+            batch = self._next_native()
+            if batch is None:
+                return None, None
+            if self._convert is None:
+                self._output = choose(self._output_word)
+                self._convert = converter(self._output)
+            assert self._output is not None
+            mask = mask_of(batch, self._output) if self.tail == "pad" else None
+            return self._convert_batch(batch, self._output, self._convert), mask
+        except BaseException:
+            if self._native.position() != before:
+                with contextlib.suppress(Error):
+                    self._native.set_state(self._native.state(*before))
+            raise
 
     def _uses_pinning(self) -> bool:
         if not self._pin or choose(self._output_word) != "torch":
@@ -383,10 +420,17 @@ class LoaderBase(Portable):
             loader = reference()
             if loader is None:
                 return None, None, None
+            native = loader._native
+            before = native.position()
             value, mask = loader._produce()
-            place = loader._native.position()
+            place = native.position()
             del loader
-            return pin(value), mask, place
+            try:
+                return pin(value), mask, place
+            except BaseException:
+                with contextlib.suppress(Error):
+                    native.set_state(native.state(*before))
+                raise
 
         return produce
 

@@ -369,7 +369,8 @@ class _RowBatch:
 
 
 class _Queued(NamedTuple):
-    made: concurrent.futures.Future[_RowBatch] | None  # None: the end of the epoch
+    # None: the end of the epoch; an exception: reading the documents of the batch failed.
+    made: concurrent.futures.Future[_RowBatch] | BaseException | None
     state: tuple[Any, ...]  # the state behind it
 
 
@@ -390,36 +391,55 @@ class _Prefetcher:
         self._native, self._row_maker, self._depth = native, maker, depth
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "stoker-text")
         self._queue: deque[_Queued] = deque()
-        self._delivered_state = native.state()
+        self._delivered_state = self._earlier_state = native.state()
         self.batches, self.samples = native.batches, native.samples
 
     def next(self) -> _RowBatch | None:
-        while len(self._queue) < self._depth and not self._at_end():
-            epoch = self._native.state()[EPOCH]
-            source = self._native.next()
-            made = None if source is None else self._pool.submit(self._row_maker, source, epoch)
-            self._queue.append(_Queued(made, self._native.state()))
-        first = self._queue[0]
+        value = None
         try:
-            value = None if first.made is None else first.made.result()
+            while len(self._queue) < self._depth and not self._is_last_queued():
+                self._queue.append(self._begin())
+            first = self._queue[0]
+            if isinstance(first.made, BaseException):
+                raise first.made
+            if first.made is not None:
+                value = first.made.result()
         except BaseException:
             self._drop()  # the stream stays before this batch
             self._native.set_state(self._delivered_state)
             raise
         self._queue.popleft()
-        self._delivered_state = first.state
+        self._earlier_state, self._delivered_state = self._delivered_state, first.state
         return value
 
-    def _at_end(self) -> bool:
-        return bool(self._queue) and self._queue[-1].made is None
+    def _begin(self) -> _Queued:
+        """Reads the next batch of documents, and starts its rows. An error waits for its turn: the
+        batches before it are good."""
+        epoch = self._native.state()[EPOCH]
+        try:
+            source = self._native.next()
+        except Exception as error:
+            return _Queued(error, self._native.state())
+        made = None if source is None else self._pool.submit(self._row_maker, source, epoch)
+        return _Queued(made, self._native.state())
+
+    def _is_last_queued(self) -> bool:
+        """True if nothing follows the last queued item: the end, or an error."""
+        return bool(self._queue) and not isinstance(
+            self._queue[-1].made, concurrent.futures.Future
+        )
 
     def _drop(self) -> None:
         for waiting in self._queue:
-            if waiting.made is not None:
+            if isinstance(waiting.made, concurrent.futures.Future):
                 waiting.made.cancel()
         self._queue.clear()
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self, *place: int) -> tuple[Any, ...]:
+        """The state behind the last batch, or behind the one before it."""
+        earlier = self._earlier_state
+        if place == (earlier[EPOCH], earlier[POSITION]):
+            return earlier
         return self._delivered_state
 
     def position(self) -> tuple[int, int]:
@@ -428,13 +448,13 @@ class _Prefetcher:
     def set_state(self, state: tuple[Any, ...]) -> None:
         self._native.set_state(state)  # if it raises, nothing has changed
         self._drop()
-        self._delivered_state = self._native.state()
+        self._delivered_state = self._earlier_state = self._native.state()
 
     def set_epoch(self, epoch: int) -> None:
         self._drop()
         self._native.set_state(self._delivered_state)
         self._native.set_epoch(epoch)
-        self._delivered_state = self._native.state()
+        self._delivered_state = self._earlier_state = self._native.state()
 
     def close(self) -> None:
         self._drop()

@@ -72,11 +72,16 @@ struct stk_order_cursor_slot stk_order_cursor_get(struct stk_order_cursor *curso
     return stk_order_cursor_get_at(cursor, cursor->epoch, cursor->position, slot);
 }
 
-/* Adds all delivered steps to the fingerprint. */
-static void update_fingerprint(struct stk_order_cursor *cursor)
+int stk_order_cursor_error(struct stk_order_cursor *cursor, struct stoker_error *error)
+{
+    return stk_schedule_reader_error(&cursor->reader, error);
+}
+
+/* Returns the fingerprint of these steps. */
+static uint64_t sum_steps(struct stk_order_cursor *cursor, const struct stk_delivered *delivered)
 {
     const struct stk_partition *partition = &cursor->partition;
-    struct stk_delivered copy = cursor->delivered;
+    struct stk_delivered copy = *delivered;
     struct stk_delivered_span span;
     uint64_t sum = 0;
 
@@ -87,7 +92,15 @@ static void update_fingerprint(struct stk_order_cursor *cursor)
             span.position += stk_partition_stride(partition);
         }
     }
-    copy = cursor->delivered;
+    return sum;
+}
+
+/* Adds all delivered steps to the fingerprint. */
+static void update_fingerprint(struct stk_order_cursor *cursor)
+{
+    uint64_t sum = sum_steps(cursor, &cursor->delivered);
+    struct stk_delivered copy = cursor->delivered;
+
     stk_delivered_fold(&cursor->delivered, &copy, sum);
 }
 
@@ -172,13 +185,34 @@ static int adopt(struct stk_order_cursor *cursor, const struct stk_order_options
     return 0;
 }
 
-void stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out)
+int stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out)
 {
     update_fingerprint(cursor);
     identify(cursor, &cursor->schedule, state_out);
     state_out->epoch = cursor->epoch;
     state_out->position = cursor->position;
     state_out->fingerprint = cursor->delivered.fingerprint;
+    return stk_order_cursor_error(cursor, NULL);
+}
+
+int stk_order_cursor_state_at(struct stk_order_cursor *cursor, uint64_t epoch, uint64_t position,
+                              struct stoker_state *state_out)
+{
+    struct stk_delivered_span to = {epoch, position, STK_ORDER_CURSOR_BACK_MAX};
+    struct stk_delivered_span now = {.epoch = cursor->epoch, .position = cursor->position};
+    struct stk_delivered between;
+    int status = stk_order_cursor_state(cursor, state_out);
+
+    if (status < 0) {
+        return status;
+    }
+    if (!stk_delivered_between(&between, &cursor->partition, &to, &now)) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    state_out->epoch = epoch;
+    state_out->position = position;
+    state_out->fingerprint -= sum_steps(cursor, &between);
+    return stk_order_cursor_error(cursor, NULL);
 }
 
 int stk_order_cursor_set_state(struct stk_order_cursor *cursor, const struct stoker_state *state,

@@ -67,7 +67,15 @@ int stk_order_cursor_set_epoch(struct stk_order_cursor *cursor, uint64_t epoch,
  * delivered. */
 uint64_t stk_order_cursor_boundary(const struct stk_order_cursor *cursor, uint64_t least);
 /* Takes 15 to 30 ns for each sample that all ranks had since the last state. */
-void stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out);
+int stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out);
+/* The state at an earlier position, at most STK_ORDER_CURSOR_BACK_MAX steps ago. Returns 0 on
+ * success, STOKER_ERROR_ARGUMENT if the stream did not pass that position. */
+#define STK_ORDER_CURSOR_BACK_MAX 4096u
+int stk_order_cursor_state_at(struct stk_order_cursor *cursor, uint64_t epoch, uint64_t position,
+                              struct stoker_state *state_out);
+/* Returns an error if samples of this cursor could not be found since the last call: discard
+ * them. */
+int stk_order_cursor_error(struct stk_order_cursor *cursor, struct stoker_error *error);
 /* Settings of the order that the caller left out become those of the state. Returns 0 on success,
  * STOKER_ERROR_STATE if the state belongs to another stream, or -ENOMEM. Sets the numbers of
  * positions and epochs in the labels. */

@@ -302,7 +302,20 @@ int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_
 
     if (status == 0) {
         pthread_mutex_lock(&loader->lock);
-        stk_order_cursor_state(&loader->locked.cursor, state_out);
+        status = stk_order_cursor_state(&loader->locked.cursor, state_out);
+        pthread_mutex_unlock(&loader->lock);
+    }
+    return status;
+}
+
+int stoker_token_loader_state_at(struct stoker_token_loader *loader, uint64_t epoch,
+                                 uint64_t position, struct stoker_state *state_out)
+{
+    int status = stk_engine_check(loader->engine, NULL);
+
+    if (status == 0) {
+        pthread_mutex_lock(&loader->lock);
+        status = stk_order_cursor_state_at(&loader->locked.cursor, epoch, position, state_out);
         pthread_mutex_unlock(&loader->lock);
     }
     return status;

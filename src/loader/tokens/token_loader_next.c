@@ -304,6 +304,7 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
         batch->mask[i] = slot.is_real;
         keys[i] = key_locked(loader, &slot);
     }
+    status = status < 0 ? status : stk_order_cursor_error(&loader->locked.cursor, error);
     if (status == 0 && loader->field_count > 0) {
         status = loader->ragged ? fill_documents_locked(loader, batch, keys, error)
                                 : fill_rows_locked(loader, batch, keys, error);
