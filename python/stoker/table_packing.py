@@ -480,13 +480,18 @@ class _Reader:
 # ---- failed rows ----
 
 
+_LINE_BEGIN = b'{"row": '  # of each line of a quarantine file
+
+
 class _Quarantine:
     """The rows that failed: a list, a file of JSON lines, and their limit."""
 
     def __init__(self, path: Any, rows_max: int, first: int) -> None:
-        """first: the row at which to continue; lines of the file about later rows are dropped."""
+        """first: the row at which to continue. Lines of the file about later rows stay there, and
+        are not written again."""
         self.rows_max = rows_max
         self.rows: list[BadRow] = []
+        self.later: set[BadRow] = set()
         self.file: Any = None
         if path is None:
             return
@@ -497,15 +502,16 @@ class _Quarantine:
             raise _os_error(problem, os.fsdecode(path), "name another quarantine file") from None
 
     def _keep(self, path: Any, first: int) -> None:
-        """Rows come in order, so the lines to keep are at the beginning: the file is truncated, not
-        written again, so that a kill loses none of them."""
+        """Only an incomplete last line, which a kill left, is removed: a file that has other lines,
+        also those of another table, loses nothing."""
         if not os.path.isfile(path):
             return
         end = 0
         for row, row_end in _read_quarantine(path):
-            if row.row >= first:
-                break
-            self.rows.append(row)
+            if row.row < first:
+                self.rows.append(row)
+            else:
+                self.later.add(row)
             end = row_end
         os.truncate(path, end)
 
@@ -515,7 +521,8 @@ class _Quarantine:
 
     def add(self, number: int, place: str, error: Error) -> None:
         self.rows.append(BadRow(number, place, error.name, str(error)))
-        self._line(self.rows[-1])
+        if self.rows[-1] not in self.later:
+            self._line(self.rows[-1])
         if self.rows_max and len(self.rows) > self.rows_max:
             raise LimitError(
                 f"more than bad_samples_max={self.rows_max} rows failed",
@@ -534,7 +541,7 @@ def _read_quarantine(path: Any) -> Iterator[tuple[BadRow, int]]:
     end = 0
     with open(path, "rb") as file:
         for line in file:
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and _LINE_BEGIN.startswith(line[: len(_LINE_BEGIN)]):
                 return
             end += len(line)
             try:
@@ -545,6 +552,16 @@ def _read_quarantine(path: Any) -> Iterator[tuple[BadRow, int]]:
                     f"'{os.fsdecode(path)}'",
                     "use another path, or remove the file",
                 ) from None
+
+
+def _listed_rows(path: Any) -> set[int] | None:
+    """The rows that an earlier run listed as bad; None: there is no list."""
+    if path is None or not os.path.isfile(path):
+        return None
+    try:
+        return {row.row for row, _ in _read_quarantine(path)}
+    except OSError as problem:
+        raise _os_error(problem, os.fsdecode(path), "name another quarantine file") from None
 
 
 # ---- packing ----
@@ -610,22 +627,38 @@ class _Maker:
             sample["json"] = {column: row.get(column) for column in self.extra}
         return number, row, sample
 
-    def rows_after(self, table: _Table, key: str | None) -> Iterator[tuple[int, Row]]:
-        """Numbered rows after the one with this key. None: none; "": all."""
+    def rows_after(
+        self, table: _Table, key: str | None, done: int, listed: set[int] | None
+    ) -> Iterator[tuple[int, Row]]:
+        """Numbered rows after the one that was written with this key. None: none; "": all."""
         if key is None:
             return
         rows = enumerate(table.rows())
         if key:
-            for number, row in rows:
-                if self.key_of(number, row) == key:
-                    break
-            else:
-                raise StateError(
-                    "the unfinished shards in the destination belong to another table",
-                    f"key '{key}'",
-                    "remove the .part folder to start again",
-                )
+            last = self._row_of(table, key, done, listed)
+            rows = itertools.dropwhile(lambda item: item[0] <= last, rows)
         yield from rows
+
+    def _row_of(self, table: _Table, key: str, done: int, listed: set[int] | None) -> int:
+        """The row that was written as the last of `done` samples. Several rows may have its key: of
+        these one was written, the first that was good, and `done` - 1 rows or more are before it.
+        listed: the bad rows, if there is a list of them."""
+        found = None
+        for number, row in enumerate(table.rows()):
+            if number < done - 1 or self.key_of(number, row) != key:
+                continue
+            found = number if found is None else found
+            if listed is None and isinstance(self.make((number, row))[2], Error):
+                continue
+            if listed is None or number not in listed:
+                return number
+        if found is None:
+            raise StateError(
+                "the unfinished shards in the destination belong to another table",
+                f"key '{key}'",
+                "remove the .part folder to start again",
+            )
+        return found
 
 
 def _columns(
@@ -736,7 +769,8 @@ def pack_table(
         source=f"table {source.digest} {json.dumps(columns)}",
         engine=engine,
     ) as writer:
-        rows = maker.rows_after(source, writer.resume_key)
+        listed = _listed_rows(quarantine)
+        rows = maker.rows_after(source, writer.resume_key, writer.samples_done, listed)
         head = next(rows, None)
         bad = _Quarantine(quarantine, rows_max, head[0] if head else sys.maxsize)
         result = {"samples_kept": writer.samples_done, "samples": writer.samples_done}

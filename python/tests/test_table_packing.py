@@ -390,8 +390,49 @@ def test_a_quarantine_is_never_shorter_than_what_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(quarantine, "_line", lambda *_: pytest.fail("written again"))
     opened = quarantine(path, 0, 6)
     assert [row.row for row in opened.rows] == list(range(6))
-    assert [json.loads(line) for line in path.read_text().splitlines()] == lines[:6]
+    assert [json.loads(line) for line in path.read_text().splitlines()] == lines
     opened.close()
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"a": 1}', b"my notes", b"one\ntwo", b'{"shard": "a"}\n', b'{"row": 1}\n']
+)
+def test_a_file_of_the_user_is_not_cut(rows, pictures, tmp_path, text):
+    path = make.write(tmp_path / "config.json", text)
+    with pytest.raises(stoker.ArgumentError):
+        stoker.pack_table(rows, tmp_path / "dst", base=pictures, quarantine=path)
+    assert path.read_bytes() == text
+
+
+def test_the_list_of_another_table_stays(rows, pictures, tmp_path):
+    path = tmp_path / "bad"
+    line = json.dumps(stoker.BadRow(3, "x", "ENOENT", "of another table")._asdict()) + "\n"
+    path.write_text(line)
+    table = [*rows[:4], {"file_name": "absent.png"}, *rows[4:]]
+    stoker.pack_table(
+        table, tmp_path / "dst", base=pictures, quarantine=path, on_error="skip", image="file_name"
+    )
+    assert path.read_text().startswith(line)
+    assert [json.loads(line)["row"] for line in path.read_text().splitlines()] == [3, 4]
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_key_that_comes_twice(pictures, rows, tmp_path, listed):
+    """Row 4 has the key of row 40 and no picture: after a kill the run goes on behind row 40."""
+    names = [row["file_name"] for row in rows]
+    table = [{"file_name": names[n % len(names)], "k": f"k{n}"} for n in range(80)]
+    table[4] = {"file_name": "absent.png", "k": "k40"}
+    maker = stoker.table_packing._Maker
+    columns = {"image": "file_name", "label": None, "text": None, "extra": [], "key": "k"}
+    source = stoker.table_packing._Table(table)
+    reader = stoker.table_packing._Reader(str(pictures), None, 0, 1 << 20)
+    made = maker(source, reader, **columns)
+    left = made.rows_after(source, "k40", 3, {4} if listed else None)
+    assert [number for number, _ in left] == list(range(41, 80))
+    left = made.rows_after(source, "k40", 40, None)
+    assert [number for number, _ in left] == list(range(41, 80))
+    with pytest.raises(stoker.StateError):
+        next(made.rows_after(source, "none", 3, None))
 
 
 # ---- stops ----

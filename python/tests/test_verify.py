@@ -208,6 +208,31 @@ def test_damage(tars, engine, name, damage, kind, status, key, left):
     assert kept.items() <= whole.items()
 
 
+def test_repair_keeps_attributes(tars, engine):
+    path = tars / "0.tar"
+    DAMAGE[0][1](path)
+    path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 4321)
+    try:
+        os.setxattr(path, "user.note", b"mine")
+    except OSError:  # a file system without them
+        pass
+    before = path.stat()
+    names = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    with stoker.verify(tars, engine=engine, repair=True) as check:
+        list(check)
+    assert check.progress()["repaired"] == 1
+    after = path.stat()
+    assert after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (
+        before.st_mode,
+        before.st_uid,
+        before.st_gid,
+    )
+    assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == names
+
+
 def test_damage_of_the_packing(tmp_path, engine):
     data = make.tar(tmp_path / "a.tar", members(1)).read_bytes()
     (tmp_path / "set").mkdir()

@@ -29,6 +29,11 @@ int stk_atomic_file_open(struct stk_atomic_file *file, struct stk_io *io, const 
     return status;
 }
 
+int stk_atomic_file_keep_attributes(struct stk_atomic_file *file, struct stoker_error *error)
+{
+    return stk_io_copy_attributes(file->io, file->path, file->output, error);
+}
+
 int stk_atomic_file_write(struct stk_atomic_file *file, const void *data, size_t bytes,
                           struct stoker_error *error)
 {

@@ -28,6 +28,9 @@ enum stk_atomic_file_sync {
  * -ENOMEM, or the error of stk_io_create; *file is zeroed then. */
 int stk_atomic_file_open(struct stk_atomic_file *file, struct stk_io *io, const char *path,
                          const char *suffix, struct stoker_error *error);
+/* Before the first write: PATH exists, and the new file gets its owner, permissions and extended
+ * attributes, as stk_io_copy_attributes. For files of the user, not of the library. */
+int stk_atomic_file_keep_attributes(struct stk_atomic_file *file, struct stoker_error *error);
 /* As stk_io_write. */
 int stk_atomic_file_write(struct stk_atomic_file *file, const void *data, size_t bytes,
                           struct stoker_error *error);

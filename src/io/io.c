@@ -226,6 +226,14 @@ int stk_io_open_exclusive(struct stk_io *io, const char *path, struct stk_output
     return io->table->write->open_exclusive(io, path, out_out, mode, bytes, error);
 }
 
+int stk_io_copy_attributes(struct stk_io *io, const char *from, struct stk_output *out,
+                           struct stoker_error *error)
+{
+    return io->table->write->copy_attributes
+               ? io->table->write->copy_attributes(io, from, out, error)
+               : 0;
+}
+
 int stk_io_set_attributes(struct stk_io *io, struct stk_output *out, uint32_t mode,
                           const uint64_t *mtime_ns, struct stoker_error *error)
 {

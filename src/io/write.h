@@ -67,6 +67,8 @@ struct stk_write_table {
     bool (*is_link)(struct stk_io *io, const char *path);
     int (*set_attributes)(struct stk_io *io, struct stk_output *out, uint32_t mode,
                           const uint64_t *mtime_ns, struct stoker_error *error);
+    int (*copy_attributes)(struct stk_io *io, const char *from, struct stk_output *out,
+                           struct stoker_error *error); /* NULL: files have none */
 };
 
 /* Creates a file with mode 0666 less the umask. exclusive: fails with -EEXIST if the path exists;
@@ -90,6 +92,12 @@ int stk_io_open_exclusive(struct stk_io *io, const char *path, struct stk_output
  * file, after the last write. A file system that has none of these ignores it. */
 int stk_io_set_attributes(struct stk_io *io, struct stk_output *out, uint32_t mode,
                           const uint64_t *mtime_ns, struct stoker_error *error);
+/* Gives a created file the owner, permissions and extended attributes (with ACLs) of another one,
+ * before the first write: for a file that will replace that one. Extended attributes of the system
+ * that this process may not set are left out. Returns 0 on success, -EPERM if this process may not
+ * give the file that owner, or the error of a system call. */
+int stk_io_copy_attributes(struct stk_io *io, const char *from, struct stk_output *out,
+                           struct stoker_error *error);
 /* Writes all bytes, or fails. After a failure, each write or sync returns the same error again, so
  * that no sync hides a lost write: the output can only be closed. */
 int stk_io_write(struct stk_io *io, struct stk_output *out, const void *data, size_t bytes,

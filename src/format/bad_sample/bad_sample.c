@@ -113,7 +113,7 @@ size_t stk_bad_sample_line(const struct stk_bad_sample *bad_sample,
 {
     char *at = line;
 
-    at += snprintf(at, 16, "{\"shard\": ");
+    at += snprintf(at, 16, STK_BAD_SAMPLE_LINE_BEGIN);
     add_text(&at, bad_sample->shard);
     at += snprintf(at, 16, ", \"key\": ");
     add_text(&at, bad_sample->key);

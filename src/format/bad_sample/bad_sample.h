@@ -32,6 +32,7 @@ int stk_bad_sample_entry(const struct stk_bad_sample *bad_sample,
 
 /* The longest line: shard, key and reason, with each byte as \u00XX. */
 #define STK_BAD_SAMPLE_LINE_BYTES 8192u
+#define STK_BAD_SAMPLE_LINE_BEGIN "{\"shard\": " /* of each line */
 /* {"shard": "a.tar", "key": "a/17", "offset": 512, "status": "STOKER_ERROR_CORRUPT",
  *  "reason": "...", "sample": 17} and a newline, without NUL. Returns the number of bytes. */
 size_t stk_bad_sample_line(const struct stk_bad_sample *bad_sample,

@@ -94,6 +94,8 @@ uint64_t stk_posix_file_pages_missing(struct stk_posix_file *file, uint64_t offs
 int stk_posix_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                   struct stoker_error *error);
 void stk_posix_unmap(struct stk_io *io, struct stk_view view);
+/* As stk_io_copy_attributes, to an open file. Returns 0 or -errno. */
+int stk_posix_copy_attributes(const char *path, int to);
 int stk_posix_map_check(struct stk_io *io, struct stk_view view, struct stoker_error *error);
 uint64_t stk_posix_map_faults(struct stk_io *io);
 void stk_posix_map_prefetch(struct stk_io *io, struct stk_view part);

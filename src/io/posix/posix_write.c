@@ -273,6 +273,17 @@ static int cut_out(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
                              : fail_path(error, -out->failure, "cannot cut the file", out->path);
 }
 
+static int copy_attributes(struct stk_io *io, const char *path, struct stk_output *opaque,
+                           struct stoker_error *error)
+{
+    int status = stk_posix_copy_attributes(path, out_of(opaque)->fd);
+
+    (void)io;
+    return status < 0
+               ? fail_path(error, -status, "cannot copy owner, mode and extended attributes", path)
+               : 0;
+}
+
 static int set_attributes(struct stk_io *io, struct stk_output *opaque, uint32_t mode,
                           const uint64_t *mtime_ns, struct stoker_error *error)
 {
@@ -482,6 +493,7 @@ const struct stk_write_table stk_posix_write_table = {
     .remove_tree = stk_posix_remove_tree,
     .remove_below = stk_posix_remove_below,
     .set_attributes = set_attributes,
+    .copy_attributes = copy_attributes,
     .is_link = is_link,
     .write_at = write_at,
     .reserve = reserve,

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define DISK_BYTES 65536 /* of the small tmpfs, and the limit of a file */
@@ -373,6 +374,41 @@ static void test_special(void)
     T_EQ("tear down", unlink(below("pipe")) + unlink(below("link")), 0);
 }
 
+/* Owner (as root), permissions, and extended attributes where the file system has them
+ * (posix_attributes.c). */
+static void test_attributes(void)
+{
+    static const mode_t modes[] = {0600, 0440, 0664, 02775};
+    bool is_root = geteuid() == 0;
+    char text[8];
+
+    for (size_t i = 0; i < STK_COUNT(modes); i++) {
+        struct stk_output *out = NULL;
+        struct stoker_error error = {0};
+        struct stat info;
+        bool has_attributes;
+
+        T_EQ("old", put("old", true, "old", NULL), 0);
+        has_attributes = setxattr(below("old"), "user.test", "value", 5, 0) == 0;
+        T_EQ("owner", is_root ? chown(below("old"), 1234, 4321) : 0, 0);
+        T_EQ("mode", chmod(below("old"), modes[i]), 0);
+        T_EQ("new", stk_io_create(io, below("new"), true, &out, &error), 0);
+        T_EQ("copy", stk_io_copy_attributes(io, below("old"), out, &error), 0);
+        T_EQ("write", stk_io_write(io, out, "new", 3, &error), 0);
+        stk_io_close_output(io, out);
+        T_EQ("stat", stat(below("new"), &info), 0);
+        T_EQ("mode", info.st_mode & 07777, modes[i]);
+        T_TRUE("owner", !is_root || (info.st_uid == 1234 && info.st_gid == 4321));
+        T_TRUE("attribute",
+               !has_attributes || getxattr(below("new"), "user.test", text, sizeof text) == 5);
+        T_EQ("no file", stk_io_create(io, below("new"), false, &out, &error), 0);
+        T_EQ("no file", stk_io_copy_attributes(io, below("none"), out, &error), -ENOENT);
+        T_ERROR("no file", &error);
+        stk_io_close_output(io, out);
+        T_EQ("tear down", unlink(below("old")) + unlink(below("new")), 0);
+    }
+}
+
 int main(void)
 {
     struct stk_io_options options = {.backend = STOKER_IO_THREADS};
@@ -391,6 +427,7 @@ int main(void)
     test_memory();
     test_claim();
     test_special();
+    test_attributes();
     rename_all("as it is");
     in_child("limit", test_limit, 0);
     in_child("no flag", test_fallback, EINVAL);

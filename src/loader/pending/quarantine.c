@@ -373,10 +373,66 @@ int stk_quarantine_deliver_locked(struct stk_pending_batch *pending, struct stok
 
 /* ---- the file ---- */
 
+/* Whether these bytes are a line of the list, or the begin of one that a kill cut off. */
+static bool begins_line(const char *text, int64_t bytes)
+{
+    return memcmp(text, STK_BAD_SAMPLE_LINE_BEGIN,
+                  stk_min((uint64_t)bytes, strlen(STK_BAD_SAMPLE_LINE_BEGIN))) == 0;
+}
+
+/* Checks that a file that exists is a list of an earlier run: opening it cuts off its last line if
+ * that is incomplete, which would destroy another file. */
+static int check_list(const struct stk_quarantine *quarantine, struct stk_file *file, char *text,
+                      struct stoker_error *error)
+{
+    struct stk_io *io = quarantine->options.io;
+    struct stk_stat about;
+    int status = stk_io_stat_file(io, file, &about, error);
+    uint64_t last_bytes = status < 0 ? 0 : stk_min(about.bytes, STK_LINE_BYTES_MAX);
+    int64_t got, head = status < 0 ? 0 : stk_io_read_wait(io, file, 0, text, last_bytes);
+    const char *end;
+
+    if (status < 0) {
+        return status;
+    }
+    if (head < 0) {
+        return stk_io_fail_read(io, file, head, "cannot read the quarantine list", error);
+    }
+    if (begins_line(text, head)) {
+        got = stk_io_read_wait(io, file, about.bytes - last_bytes, text, last_bytes);
+        end = got > 0 ? memrchr(text, '\n', (size_t)got) : NULL;
+        end = end ? end + 1 : text; /* a list below STK_LINE_BYTES_MAX may have no line end yet */
+        if (got >= 0 && (end > text || about.bytes < STK_LINE_BYTES_MAX) &&
+            begins_line(end, text + got - end)) {
+            return 0;
+        }
+    }
+    return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                    "the quarantine file exists, but is not a list of bad samples",
+                    "name another file; this one is not changed", "'%.600s'", quarantine->own.path);
+}
+
+static int check_file(const struct stk_quarantine *quarantine, struct stoker_error *error)
+{
+    struct stk_io *io = quarantine->options.io;
+    char *text = stk_alloc(STK_LINE_BYTES_MAX, 1);
+    struct stk_file *file = NULL;
+    int status = text ? stk_io_open_file(io, quarantine->own.path, &file, error)
+                      : stk_fail_memory(error, "quarantine list");
+
+    if (status == 0) {
+        status = check_list(quarantine, file, text, error);
+        stk_io_close_file(io, file);
+    }
+    stk_free(text);
+    return status == -ENOENT ? 0 : status;
+}
+
 static int open_file(struct stk_quarantine *quarantine, struct stoker_error *error)
 {
     const struct stk_quarantine_options *options = &quarantine->options;
     size_t capacity = strlen(options->path) + sizeof ".rank4294967295";
+    int status;
 
     quarantine->own.path = stk_alloc(capacity, 1);
     if (!quarantine->own.path) {
@@ -388,7 +444,10 @@ static int open_file(struct stk_quarantine *quarantine, struct stoker_error *err
     } else {
         snprintf(quarantine->own.path, capacity, "%s", options->path);
     }
-    return stk_io_append(options->io, quarantine->own.path, &quarantine->own.out, error);
+    status = check_file(quarantine, error);
+    return status < 0
+               ? status
+               : stk_io_append(options->io, quarantine->own.path, &quarantine->own.out, error);
 }
 
 /* Writes entries that are listed but not written. After an error the next call opens the file

@@ -132,6 +132,12 @@ static int resolve(struct stk_io *io, const char *path, char *real, size_t real_
                                : stk_io_resolve(stk_vfs_of(io)->backend, path, real, real_bytes);
 }
 
+static int copy_attributes(struct stk_io *io, const char *from, struct stk_output *out,
+                           struct stoker_error *error)
+{
+    return stk_io_copy_attributes(stk_vfs_of(io)->backend, from, out, error);
+}
+
 static int set_attributes(struct stk_io *io, struct stk_output *out, uint32_t mode,
                           const uint64_t *mtime_ns, struct stoker_error *error)
 {
@@ -180,5 +186,6 @@ const struct stk_write_table stk_vfs_write_table = {
     .remove_tree = remove_tree,
     .remove_below = remove_below,
     .set_attributes = set_attributes,
+    .copy_attributes = copy_attributes,
     .is_link = is_link,
 };

@@ -125,6 +125,7 @@ static int write_copy(struct stk_shard_check *check, struct copy *copy, struct s
                                       ending_repair, error);
     }
     stk_sha256_init(&copy->sha);
+    status = status < 0 ? status : stk_atomic_file_keep_attributes(&copy->file, error);
     status = status < 0 ? status : copy_kept(check, copy, error);
     status = status < 0 ? status : stk_atomic_file_detach(&copy->file, error);
     stk_atomic_file_close(&copy->file);
@@ -160,6 +161,11 @@ int stk_repair_shard(struct stk_shard_check *check, uint64_t object, struct stok
         return leave_shard(verify, check->findings, object, why, advice, error);
     }
     status = write_copy(check, &copy, error);
+    if (status == -EPERM) {
+        return leave_shard(verify, check->findings, object,
+                           "not repaired: a new file cannot have the shard's owner",
+                           "run it as the owner of the shard", error);
+    }
     if (status == STOKER_ERROR_BUDGET) {
         return leave_shard(verify, check->findings, object,
                            "not repaired: the memory budget is too small to compress it again",
