@@ -448,7 +448,7 @@ class LoaderBase(Portable):
         to its middle, nothing changes. So a resumed run can use ``for epoch in range(loader.epoch,
         90): loader.set_epoch(epoch); for ... in loader``.
         """
-        number = count(epoch, "set_epoch", high=2**64 - 1)
+        number = count(epoch, "set_epoch", high=2**63 - 1)
         self._finish_epoch()
         if not self._started and number == self._epoch:
             return

@@ -290,8 +290,11 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
     }
     /* An estimate: several fields of one member, and small fields of large members, count in full.
      */
-    slot_bytes += varies ? stk_index_bytes(index) / samples : 0;
-    loader->batch_bytes = stk_max(slot_bytes * loader->partition.batch_size, 1);
+    if (!stk_add(slot_bytes, varies ? stk_index_bytes(index) / samples : 0, &slot_bytes) ||
+        !stk_multiply(slot_bytes, loader->partition.batch_size, &loader->batch_bytes)) {
+        loader->batch_bytes = UINT64_MAX; /* no budget has so much */
+    }
+    loader->batch_bytes = stk_max(loader->batch_bytes, 1);
     uint32_t workers = loader->partition.worker_count;
     uint64_t fitting = AHEAD_BYTES / workers / loader->batch_bytes;
     fitting = stk_min(stk_max(fitting, workers > 1 ? 1 : 2), AHEAD_DEFAULT_MAX);
@@ -312,9 +315,9 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
         return status;
     }
     if (epoch > stk_schedule_epoch_max(&loader->schedule)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the mix has no such epoch",
-                        "a run has 2^61 positions; take a smaller epoch", "epoch %llu",
-                        (unsigned long long)epoch);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such epoch",
+                        "a mix has 2^61 positions, other runs 2^63 epochs; take a smaller epoch",
+                        "epoch %llu", (unsigned long long)epoch);
     }
     stk_engine_lock(engine, NULL);
     bool there = loader->locked.epoch == epoch &&

@@ -35,6 +35,16 @@ int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch
 
     STK_ASSERT(field_count <= STK_BATCH_FIELDS_MAX);
     *pool_out = NULL;
+    for (uint32_t i = 0; i < field_count; i++) {
+        uint64_t bytes;
+
+        if (!stk_multiply(fields[i].slot_bytes, slots, &bytes) || bytes > UINT64_MAX / 4) {
+            return stk_fail(error, STOKER_ERROR_BUDGET, "one batch is larger than memory",
+                            "lower the batch size, or the size of the images or arrays",
+                            "%u samples of %llu bytes", slots,
+                            (unsigned long long)fields[i].slot_bytes);
+        }
+    }
     pool = stk_alloc(1, sizeof *pool);
     if (!pool) {
         return stk_fail(error, -ENOMEM, "cannot open a batch pool", "free memory", "batch pool");

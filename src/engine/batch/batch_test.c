@@ -40,6 +40,26 @@ static struct stk_batch_pool *open_pool(struct stk_budget *budget, struct counts
     return pool;
 }
 
+/* Bytes of a batch that do not fit in 64 bits: 2^40 a slot and 2^24 slots are 0 modulo 2^64. */
+static void test_sizes(void)
+{
+    static const uint64_t slot_bytes[] = {UINT64_C(1) << 40, UINT64_C(1) << 38, UINT64_MAX};
+
+    for (size_t i = 0; i < STK_COUNT(slot_bytes); i++) {
+        struct stk_batch_field_shape shape = {.dtype = STOKER_UINT8, .slot_bytes = slot_bytes[i]};
+        struct stk_budget budget = {.bytes_max = UINT64_MAX};
+        struct counts counts = {0};
+        struct stk_batch_owner keeper = {&budget, &counts, returned, released};
+        struct stk_batch_pool *pool = NULL;
+        struct stoker_error error = {0};
+
+        T_EQ("sizes", stk_batch_pool_open(&pool, &keeper, &shape, 1, 1u << 24, &error),
+             STOKER_ERROR_BUDGET);
+        T_ERROR("sizes", &error);
+        T_TRUE("sizes", pool == NULL && counts.released == 0);
+    }
+}
+
 static const uint64_t value_bytes[STK_BATCH_FIELDS_MAX] = {0, 5000, 0};
 
 static void test_arrays(void)
@@ -208,6 +228,7 @@ static void test_fail_nth(void)
 
 int main(void)
 {
+    test_sizes();
     test_arrays();
     test_ragged();
     test_budget();

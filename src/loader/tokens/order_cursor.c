@@ -119,9 +119,9 @@ int stk_order_cursor_set_epoch(struct stk_order_cursor *cursor, uint64_t epoch,
                                struct stoker_error *error)
 {
     if (epoch > stk_schedule_epoch_max(&cursor->schedule)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the mix has no such epoch",
-                        "a run has 2^61 positions; take a smaller epoch", "epoch %llu",
-                        (unsigned long long)epoch);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such epoch",
+                        "a mix has 2^61 positions, other runs 2^63 epochs; take a smaller epoch",
+                        "epoch %llu", (unsigned long long)epoch);
     }
     cursor->epoch = epoch;
     cursor->position = stk_partition_first(&cursor->partition, epoch);

@@ -72,8 +72,12 @@ static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
         .item_bytes = loader->token_bytes,
     };
     struct stk_batch_field_shape shapes[STK_TOKEN_LOADER_FIELDS_MAX] = {row, row, row, row};
-    uint64_t bytes = row.slot_bytes * batch_size * (loader->field_count - (loader->starts >= 0));
+    uint64_t bytes, field_count = loader->field_count - (loader->starts >= 0);
 
+    if (!stk_multiply(row.slot_bytes, batch_size, &bytes) ||
+        !stk_multiply(bytes, field_count, &bytes)) {
+        bytes = UINT64_MAX; /* no budget has so much */
+    }
     for (uint32_t i = 0; loader->ragged && i < loader->field_count; i++) {
         shapes[i] = ragged;
     }

@@ -61,7 +61,7 @@ static void diff_order(const struct stoker_order *const orders[2],
 /* Sorts the ids of a step's real slots, and returns their number. Sets `ends` to where each rank's
  * ids begin in the unsorted list. */
 static uint64_t step_ids(const struct stoker_order *order, uint64_t epoch, uint64_t step,
-                         uint32_t rank, uint64_t *ids)
+                         uint32_t rank, uint64_t *ids, int *status)
 {
     struct stoker_slot slots[64];
     uint64_t count = 0, skip = 0;
@@ -75,19 +75,20 @@ static uint64_t step_ids(const struct stoker_order *order, uint64_t epoch, uint6
         }
         skip += (uint64_t)got;
     }
+    *status = got < 0 ? got : *status;
     return count;
 }
 
 /* Reports that the samples of one rank, or of all ranks, differ in a step. Within a rank, the
  * sequence must be equal, too. */
 static bool is_other(const struct stoker_order *const orders[2], uint64_t epoch, uint64_t step,
-                     uint32_t rank, uint64_t *ids[2])
+                     uint32_t rank, uint64_t *ids[2], int *status)
 {
     uint64_t counts[2] = {0};
 
     for (int i = 0; i < 2; i++) {
         if (step < stoker_order_steps(orders[i], epoch)) {
-            counts[i] = step_ids(orders[i], epoch, step, rank, ids[i]);
+            counts[i] = step_ids(orders[i], epoch, step, rank, ids[i], status);
         }
         if (rank == STOKER_ALL_RANKS) {
             qsort(ids[i], counts[i], sizeof *ids[i], compare_u64);
@@ -96,21 +97,24 @@ static bool is_other(const struct stoker_order *const orders[2], uint64_t epoch,
     return counts[0] != counts[1] || memcmp(ids[0], ids[1], counts[0] * sizeof *ids[0]) != 0;
 }
 
-static void diff_steps(const struct stoker_order *const orders[2], uint64_t epoch, uint64_t *ids[2],
-                       struct stoker_order_difference *difference)
+/* Returns 0, or an error of an order, whose differences then mean nothing. */
+static int diff_steps(const struct stoker_order *const orders[2], uint64_t epoch, uint64_t *ids[2],
+                      struct stoker_order_difference *difference)
 {
     uint64_t steps =
         stk_max(stoker_order_steps(orders[0], epoch), stoker_order_steps(orders[1], epoch));
     uint32_t worlds[2] = {orders[0]->partition.world_size, orders[1]->partition.world_size};
+    int status = 0;
 
-    for (uint64_t step = 0; step < steps && !difference->step; step++) {
-        if (is_other(orders, epoch, step, STOKER_ALL_RANKS, ids)) {
+    for (uint64_t step = 0; step < steps && !difference->step && status == 0; step++) {
+        if (is_other(orders, epoch, step, STOKER_ALL_RANKS, ids, &status)) {
             difference->step = 1;
             difference->step_epoch = epoch;
             difference->step_number = step;
         }
         for (uint32_t rank = 0; rank < stk_max(worlds[0], worlds[1]) && !difference->rank; rank++) {
-            if (rank >= stk_min(worlds[0], worlds[1]) || is_other(orders, epoch, step, rank, ids)) {
+            if (rank >= stk_min(worlds[0], worlds[1]) ||
+                is_other(orders, epoch, step, rank, ids, &status)) {
                 difference->rank = 1;
                 difference->rank_epoch = epoch;
                 difference->rank_step = step;
@@ -118,6 +122,7 @@ static void diff_steps(const struct stoker_order *const orders[2], uint64_t epoc
             }
         }
     }
+    return status;
 }
 
 int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b, uint64_t epochs,
@@ -148,14 +153,18 @@ int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b
         if (!full.order) {
             diff_order(orders, readers, epoch, &full);
         }
-        diff_steps(orders, epoch, ids, &full);
+        status = diff_steps(orders, epoch, ids, &full);
     }
     for (int i = 0; i < 2; i++) {
-        stk_schedule_reader_deinit(&readers[i]);
+        status = stk_schedule_reader_end(&readers[i], status, NULL);
         stk_free(ids[i]);
     }
     if (status < 0) {
-        return stk_fail(error, status, "cannot compare two orders", "free memory", "diff");
+        return stk_fail(error, status, "cannot compare two orders",
+                        status == STOKER_ERROR_CORRUPT
+                            ? "a table of samples is damaged: remove it, it will be created again"
+                            : "free memory, or compare fewer epochs",
+                        "diff");
     }
     return stk_options_write_output(difference_out, &full, sizeof full, "order difference", error);
 }

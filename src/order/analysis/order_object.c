@@ -86,7 +86,8 @@ int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_
     struct stk_schedule_reader reader;
     int status;
 
-    if (step >= stk_partition_steps(&partition, epoch) || capacity > INT32_MAX ||
+    if (epoch > stk_schedule_epoch_max(&order->schedule) ||
+        step >= stk_partition_steps(&partition, epoch) || capacity > INT32_MAX ||
         (rank != STOKER_ALL_RANKS && rank >= partition.world_size)) {
         return STOKER_ERROR_ARGUMENT;
     }
@@ -117,8 +118,8 @@ int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_
         }
         skip -= stk_min(skip, slots);
     }
-    stk_schedule_reader_deinit(&reader);
-    return (int)filled;
+    status = stk_schedule_reader_end(&reader, 0, NULL);
+    return status < 0 ? status : (int)filled;
 }
 
 int stoker_order_find(const struct stoker_order *order, uint64_t epoch, uint64_t sample,
@@ -127,7 +128,8 @@ int stoker_order_find(const struct stoker_order *order, uint64_t epoch, uint64_t
     struct stk_delivery found;
     uint64_t position;
 
-    if (sample >= order->schedule.order.options.sample_count) {
+    if (sample >= order->schedule.order.options.sample_count ||
+        epoch > stk_schedule_epoch_max(&order->schedule)) {
         return STOKER_ERROR_ARGUMENT;
     }
     if (!stk_schedule_find(&order->schedule, epoch, sample, skip, &position)) {
@@ -159,7 +161,7 @@ int stoker_order_fingerprint(const struct stoker_order *order, uint64_t epoch, u
     struct stk_schedule_reader reader;
     int status;
 
-    if (step > steps || count > steps - step) {
+    if (epoch > stk_schedule_epoch_max(&order->schedule) || step > steps || count > steps - step) {
         return STOKER_ERROR_ARGUMENT;
     }
     status = stk_schedule_reader_init(&reader, &order->schedule, NULL);
@@ -169,7 +171,6 @@ int stoker_order_fingerprint(const struct stoker_order *order, uint64_t epoch, u
     for (; count > 0; count--, position += stride) {
         sum += stk_schedule_step_fingerprint(&reader, partition, epoch, position);
     }
-    stk_schedule_reader_deinit(&reader);
     *sum_out = sum;
-    return 0;
+    return stk_schedule_reader_end(&reader, 0, NULL);
 }

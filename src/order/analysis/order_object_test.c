@@ -153,8 +153,41 @@ static void test_refused(void)
     stoker_order_close(NULL);
 }
 
+/* Epochs behind the last one are wrong arguments, never a wrong order or the end of the process. */
+static void test_epochs(void)
+{
+    static const uint64_t ends[] = {60, 100}, weights[] = {3, 1};
+    struct stoker_mix_options mix = {
+        .struct_size = sizeof mix, .ends = ends, .weights = weights, .source_count = 2};
+    struct stoker_order_options options = {
+        .struct_size = sizeof options, .sample_count = 100, .block_samples = 10, .batch_size = 8};
+
+    for (int mixed = 0; mixed < 2; mixed++) {
+        struct stoker_order *order = NULL;
+        struct stoker_error error = {0};
+        uint64_t last;
+
+        options.mix = mixed ? &mix : NULL;
+        T_EQ("open", stoker_order_open(&order, &options, &error), 0);
+        last = order ? stk_schedule_epoch_max(&order->schedule) : 0;
+        for (int i = 0; order && i < 66; i++) {
+            uint64_t epoch = i == 65 ? UINT64_MAX : i == 64 ? last : UINT64_C(1) << i, sum;
+            int want = epoch > last ? STOKER_ERROR_ARGUMENT : 0;
+            struct stoker_slot slots[8];
+            int got = stoker_order_slots(order, epoch, 0, 0, 0, slots, 8);
+
+            T_EQ("slots", got, want < 0 ? want : 8);
+            T_EQ("fingerprint", stoker_order_fingerprint(order, epoch, 0, 1, &sum), want);
+            got = stoker_order_find(order, epoch, 5, 0, slots);
+            T_TRUE("find", want < 0 ? got == want : got >= 0 || got == STOKER_ERROR_MISSING);
+        }
+        stoker_order_close(order);
+    }
+}
+
 int main(void)
 {
+    test_epochs();
     T_EACH(plan_row, row, plan_rows)
     {
         test_row(row);

@@ -254,7 +254,7 @@ uint64_t stk_schedule_epoch_max(const struct stk_schedule *schedule)
 {
     return schedule->orders || schedule->stages.items
                ? STK_MIX_POSITIONS_MAX / 2 / schedule->epoch_samples
-               : UINT64_MAX;
+               : STK_SCHEDULE_EPOCH_MAX;
 }
 
 /* The complete order is only used to report its settings. */
@@ -431,6 +431,14 @@ void stk_schedule_reader_deinit(struct stk_schedule_reader *reader)
     stk_mix_reader_deinit(&reader->reader);
     stk_curriculum_reader_deinit(&reader->stages);
     *reader = (struct stk_schedule_reader){0};
+}
+
+int stk_schedule_reader_end(struct stk_schedule_reader *reader, int status,
+                            struct stoker_error *error)
+{
+    status = status < 0 ? status : stk_schedule_reader_error(reader, error);
+    stk_schedule_reader_deinit(reader);
+    return status;
 }
 
 int stk_schedule_reader_error(struct stk_schedule_reader *reader, struct stoker_error *error)

@@ -70,7 +70,9 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
 void stk_schedule_deinit(struct stk_schedule *schedule); /* a zeroed one is allowed */
 /* Samples of an epoch. */
 uint64_t stk_schedule_epoch_samples(const struct stk_schedule *schedule);
-/* The last epoch that a run of positions may have. */
+/* The last epoch that a run of positions may have: callers check epochs that come from outside. At
+ * most STK_SCHEDULE_EPOCH_MAX, so that the epoch after it has a number, too. */
+#define STK_SCHEDULE_EPOCH_MAX (UINT64_MAX >> 1)
 uint64_t stk_schedule_epoch_max(const struct stk_schedule *schedule);
 
 /* Reads positions, and caches data that adjacent positions share. */
@@ -88,6 +90,10 @@ void stk_schedule_reader_deinit(struct stk_schedule_reader *reader); /* a zeroed
 /* Returns an error, and fills *error, if a mapped table was damaged or an allocation failed since
  * the last call: discard the samples that were read. */
 int stk_schedule_reader_error(struct stk_schedule_reader *reader, struct stoker_error *error);
+/* Closes the reader. Returns `status` if it is an error, else what stk_schedule_reader_error would
+ * return: for callers that read and close in one go, which must not forget to ask. */
+__attribute__((warn_unused_result)) int
+stk_schedule_reader_end(struct stk_schedule_reader *reader, int status, struct stoker_error *error);
 /* Returns the sampling rule of a source of a mix; NULL: all of its samples. */
 const struct stk_sampling_rule *stk_schedule_rule(const struct stk_schedule *schedule,
                                                   uint32_t source);

@@ -52,7 +52,7 @@ static void test_plain(void)
     T_EQ("reader", stk_schedule_reader_init(&reader, &schedule, NULL), 0);
     T_EQ("samples", stk_schedule_epoch_samples(&schedule), SAMPLES);
     T_EQ("identity", schedule.identity, 0);
-    T_EQ("epochs", stk_schedule_epoch_max(&schedule), UINT64_MAX);
+    T_EQ("epochs", stk_schedule_epoch_max(&schedule), STK_SCHEDULE_EPOCH_MAX);
     for (uint64_t epoch = 0; epoch < 4; epoch++) {
         struct stk_order_epoch keys;
         bool same = true;
