@@ -386,7 +386,7 @@ def test_a_quarantine_is_never_shorter_than_what_is_kept(tmp_path, monkeypatch):
     lines = [stoker.BadRow(row, f"p{row}", "MISSING", "no")._asdict() for row in range(9)]
     path = tmp_path / "bad"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"row": 9, "to')
-    quarantine = stoker.table_packing._Quarantine
+    quarantine = stoker.table_quarantine.Quarantine
     monkeypatch.setattr(quarantine, "_line", lambda *_: pytest.fail("written again"))
     opened = quarantine(path, 0, 6)
     assert [row.row for row in opened.rows] == list(range(6))
@@ -423,7 +423,7 @@ def test_a_key_that_comes_twice(pictures, rows, tmp_path, listed):
     table = [{"file_name": names[n % len(names)], "k": f"k{n}"} for n in range(80)]
     table[4] = {"file_name": "absent.png", "k": "k40"}
     maker = stoker.table_packing._Maker
-    columns = {"image": "file_name", "label": None, "text": None, "extra": [], "key": "k"}
+    columns = {"image": "file_name", "label": None, "text": None, "extra": [], "key": "k", "classes": None}
     source = stoker.table_packing._Table(table)
     reader = stoker.table_packing._Reader(str(pictures), None, 0, 1 << 20)
     made = maker(source, reader, **columns)
