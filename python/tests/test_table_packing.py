@@ -423,7 +423,8 @@ def test_a_key_that_comes_twice(pictures, rows, tmp_path, listed):
     table = [{"file_name": names[n % len(names)], "k": f"k{n}"} for n in range(80)]
     table[4] = {"file_name": "absent.png", "k": "k40"}
     maker = stoker.table_packing._Maker
-    columns = {"image": "file_name", "label": None, "text": None, "extra": [], "key": "k", "classes": None}
+    columns = {"image": "file_name", "label": None, "text": None, "extra": [], "key": "k"}
+    columns["classes"] = None
     source = stoker.table_packing._Table(table)
     reader = stoker.table_packing._Reader(str(pictures), None, 0, 1 << 20)
     made = maker(source, reader, **columns)

@@ -471,7 +471,8 @@ static void test_packed_file(const struct row *row, bool raw, uint64_t cache_byt
     rig_close(&plain);
 }
 
-static void test_damaged_file(void)
+/* has_error: next gets a struct for errors. Without it a failure is none the less a failure. */
+static void test_damaged_file(bool has_error)
 {
     struct stoker_token_loader_options options = {
         .rows = STOKER_ROWS_WINDOWS, .context = 16, .batch_size = 4, .tail = STOKER_TAIL_KEEP};
@@ -480,11 +481,14 @@ static void test_damaged_file(void)
     struct rig rig;
     int status = rig_open(&rig, world_new(), "/packed/damaged.bin", 1, &options, &error);
 
-    while (status >= 0 && (status = stoker_token_loader_next(rig.loader, &batch, &error)) > 0) {
+    while (status >= 0 &&
+           (status = stoker_token_loader_next(rig.loader, &batch, has_error ? &error : NULL)) > 0) {
         stoker_batch_close(batch);
     }
     T_EQ("damaged", status, STOKER_ERROR_CORRUPT);
-    T_HAS("damaged", error.where, "/packed/damaged.bin");
+    if (has_error) {
+        T_HAS("damaged", error.where, "/packed/damaged.bin");
+    }
     rig_close(&rig);
 }
 
@@ -720,7 +724,8 @@ int main(void)
     test_documents(true);
     test_window_rules(false);
     test_window_rules(true);
-    test_damaged_file();
+    test_damaged_file(true);
+    test_damaged_file(false);
     test_refused();
     test_states();
     test_epochs();

@@ -433,14 +433,6 @@ void stk_schedule_reader_deinit(struct stk_schedule_reader *reader)
     *reader = (struct stk_schedule_reader){0};
 }
 
-int stk_schedule_reader_end(struct stk_schedule_reader *reader, int status,
-                            struct stoker_error *error)
-{
-    status = status < 0 ? status : stk_schedule_reader_error(reader, error);
-    stk_schedule_reader_deinit(reader);
-    return status;
-}
-
 int stk_schedule_reader_error(struct stk_schedule_reader *reader, struct stoker_error *error)
 {
     return stk_curriculum_reader_error(&reader->stages, error);

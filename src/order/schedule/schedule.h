@@ -92,8 +92,13 @@ void stk_schedule_reader_deinit(struct stk_schedule_reader *reader); /* a zeroed
 int stk_schedule_reader_error(struct stk_schedule_reader *reader, struct stoker_error *error);
 /* Closes the reader. Returns `status` if it is an error, else what stk_schedule_reader_error would
  * return: for callers that read and close in one go, which must not forget to ask. */
-__attribute__((warn_unused_result)) int
-stk_schedule_reader_end(struct stk_schedule_reader *reader, int status, struct stoker_error *error);
+__attribute__((warn_unused_result)) static inline int
+stk_schedule_reader_end(struct stk_schedule_reader *reader, int status, struct stoker_error *error)
+{
+    status = status < 0 ? status : stk_schedule_reader_error(reader, error);
+    stk_schedule_reader_deinit(reader);
+    return status;
+}
 /* Returns the sampling rule of a source of a mix; NULL: all of its samples. */
 const struct stk_sampling_rule *stk_schedule_rule(const struct stk_schedule *schedule,
                                                   uint32_t source);
