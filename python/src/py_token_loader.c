@@ -365,9 +365,8 @@ static PyObject *loader_state(PyObject *object, PyObject *args)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status =
-        PyTuple_Size(args) > 0
-            ? stoker_token_loader_state_at(self->loader, epoch, position, &state)
-            : stoker_token_loader_state(self->loader, &state);
+        PyTuple_Size(args) > 0 ? stoker_token_loader_state_at(self->loader, epoch, position, &state)
+                               : stoker_token_loader_state(self->loader, &state);
     Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     return status < 0 ? stk_py_raise(status, NULL) : stk_py_state_tuple(&state);
 }
