@@ -29,7 +29,8 @@ struct stoker_checkpoint_writer_options {
     size_t struct_size;
     const char *path;          /* borrowed: a folder, which is created, or s3://, gs://, az:// */
     uint64_t memory_bytes_max; /* for bytes that are not written yet; allocated when first needed,
-                                  and reused; default 1 GiB, at least 64 MiB */
+                                  and reused; at least 64 MiB; default: a quarter of what the
+                                  cgroup or the machine grants this process */
     uint32_t threads;          /* that hash and write; default: one a core, at most 8; for stores
                                   16 */
     uint64_t bytes_per_s_max;  /* limit of the rate of writing; 0: none */

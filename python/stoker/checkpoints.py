@@ -236,7 +236,7 @@ class Checkpointer:
         self._writer: Any = _stoker.CheckpointWriter(
             self._engine._native,
             self._path,
-            parse_bytes(memory, "memory") or _default_memory(),
+            parse_bytes(memory, "memory"),
             count(threads, "threads", high=64),
             parse_bytes(bandwidth, "bandwidth"),
         )
@@ -569,16 +569,6 @@ def _retention(
         )
     best = count(keep_best[1], "keep_best", low=1)
     return last, every, keep_best[0], best, keep_best[2:] == ("max",)
-
-
-def _default_memory() -> int:
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
-            total = min(total, int(file.read()))
-    except (OSError, ValueError):
-        return 0
-    return max(64 << 20, total // 4)
 
 
 class _Commit:

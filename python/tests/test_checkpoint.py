@@ -341,7 +341,7 @@ def test_exit_completes_the_save_of_a_dropped_checkpointer(tmp_path):
     code = (
         "import sys, numpy, stoker\n"
         "def save():\n"
-        "    ckpt = stoker.Checkpointer(sys.argv[1], bandwidth='200MiB')\n"
+        "    ckpt = stoker.Checkpointer(sys.argv[1], bandwidth='20MiB')\n"
         "    ckpt.save(7, {'a': numpy.ones(30 << 20, 'u1')})\n"
         "save()\n"
     )

@@ -65,7 +65,6 @@ def test_a_step_without_a_manifest_is_none(store):
             ckpt.save(2, state(2), wait=True)
         store.script = None
         assert ckpt.latest() == 1 and same(ckpt.load(), state(1))
-        assert not [key for key in keys(store) if "0002" in key]
         ckpt.save(2, state(2), wait=True)
         assert same(ckpt.load(), state(2))
 
@@ -123,6 +122,29 @@ def test_lost_answers(store):
         assert lost and ckpt.latest() == 1 and same(ckpt.load(), state(1))
 
 
+def test_every_answer_is_lost(store):
+    """The manifest is written, and the save fails: the step has its objects."""
+
+    lost = []
+
+    def script(asked):
+        if not asked.key.endswith(MANIFEST):
+            return None
+        if asked.command == "PUT":
+            lost.append(asked.key)
+            return asked.drop
+        return lost and (asked.refuse(403, "AccessDenied") or True)
+
+    with stoker.Checkpointer(URL) as ckpt:
+        store.script = script
+        with pytest.raises((OSError, stoker.Error)):
+            ckpt.save(1, state(1), wait=True)
+        store.script = None
+        assert lost
+        assert f"run/step-0000000001/{MANIFEST}" in keys(store)
+        assert same(ckpt.load(), state(1))
+
+
 def test_damage_and_removal(store):
     with stoker.Checkpointer(URL) as ckpt:
         for step in (1, 2):
@@ -135,6 +157,9 @@ def test_damage_and_removal(store):
         assert same(ckpt.load(), state(1))
         with pytest.raises(stoker.CorruptError, match="tensor 'a'"):
             ckpt.load(2)
+        del store.objects[spot]
+        ckpt.save(2, state(20), wait=True)  # one without its files makes room
+        assert same(ckpt.load(2), state(20))
         ckpt.remove(2)
         assert [found.step for found in ckpt.steps()] == [1]
         assert not [key for key in keys(store) if "0002" in key]

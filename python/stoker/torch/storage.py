@@ -108,7 +108,8 @@ class StorageWriter(_Place, _Writer):
 
     Parameters:
         path: a folder, ``s3://``, ``gs://`` or ``az://``; a ``checkpoint_id`` replaces it.
-        memory: for bytes that are not written yet; default 1 GiB.
+        memory: for bytes that are not written yet; default: a quarter of the memory that this
+            process may use.
 
     Can be pickled, and starts no threads before it writes.
     """

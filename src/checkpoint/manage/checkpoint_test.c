@@ -442,9 +442,13 @@ static void test_damage(void)
          -ENOENT);
     T_EQ("cut", truncate(shard, info.st_size - 1), 0);
     T_EQ("short", load_step(engine, folder, 1, &state, &error), STOKER_ERROR_TRUNCATED);
-    T_EQ("save over a damaged one", save_step(writer, 1, &state, NULL, &error), -EEXIST);
+    T_EQ("save over a short one", save_step(writer, 1, &state, NULL, &error), 0);
+    T_EQ("load", load_step(engine, folder, 1, &state, &error), 0);
+    T_EQ("save over a complete one", save_step(writer, 1, &state, NULL, &error), -EEXIST);
     unlink(shard);
     T_EQ("missing", load_step(engine, folder, 1, &state, &error), STOKER_ERROR_MISSING);
+    T_EQ("save over one without its file", save_step(writer, 1, &state, NULL, &error), 0);
+    T_EQ("load", load_step(engine, folder, 1, &state, &error), 0);
     unlink(manifest);
     T_EQ("incomplete", load_step(engine, folder, STOKER_CHECKPOINT_LATEST, &state, &error),
          STOKER_ERROR_EMPTY);

@@ -92,6 +92,11 @@ static int remove_steps(struct stoker_checkpoint_list *list,
             continue;
         }
         status = dry_run ? 0 : stk_checkpoint_remove_step(place, entry->step, error);
+        if (status == -EBUSY) { /* it was pinned meanwhile */
+            result->steps_left++;
+            status = 0;
+            continue;
+        }
         status = status == -ENOENT ? 0 : status; /* another process was faster */
         result->steps_removed += status == 0;
     }

@@ -24,18 +24,30 @@ void stoker_checkpoint_list_close(struct stoker_checkpoint_list *list)
     stk_free(list);
 }
 
-static bool is_pinned(const struct stk_checkpoint_place *place, uint64_t step)
+/* Returns 1 if a step is pinned, 0 if not, or the error of looking. */
+static int is_pinned(const struct stk_checkpoint_place *place, uint64_t step,
+                     struct stoker_error *error)
 {
     char name[STK_PLACE_NAME_BYTES], pin[STK_PLACE_NAME_BYTES + sizeof STK_PLACE_PIN_SUFFIX];
     struct stk_stat stat;
     char *path;
-    bool pinned;
+    int status;
 
     snprintf(pin, sizeof pin, "%s" STK_PLACE_PIN_SUFFIX, stk_place_step_name(step, name));
     path = stk_place_path(place, NULL, pin);
-    pinned = path && stk_io_stat_path(place->io, path, &stat, NULL) == 0;
+    if (!path) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    status = stk_place_stat_now(place, path, &stat, error);
     stk_free(path);
-    return pinned;
+    return stk_place_is_absent(status) ? 0 : status < 0 ? status : 1;
+}
+
+/* Whether a step with this error is damaged. Other errors say nothing about the step. */
+static bool is_damage(int status)
+{
+    return stk_checkpoint_is_damage(status) || status == STOKER_ERROR_UNSUPPORTED ||
+           status == STOKER_ERROR_LIMIT;
 }
 
 /* Describes a step by its manifest and the lengths of its files. */
@@ -59,20 +71,30 @@ static int look(struct stk_step_entry *entry, const struct stk_checkpoint_place 
         }
         stk_checkpoint_release(checkpoint);
         status = entry->values ? 0 : -ENOMEM;
-    } else if (status != -ENOMEM) {
-        entry->status =
-            status == -ENOENT ? STOKER_CHECKPOINT_INCOMPLETE : STOKER_CHECKPOINT_DAMAGED;
-        if (status != -ENOENT) {
-            char text[sizeof reason.what + sizeof reason.where + 4];
+    } else if (stk_place_is_absent(status) && status != STOKER_ERROR_MISSING) {
+        entry->status = STOKER_CHECKPOINT_INCOMPLETE;
+        status = 0;
+    } else if (is_damage(status)) {
+        char text[sizeof reason.what + sizeof reason.where + 4];
 
-            snprintf(text, sizeof text, "%s: %s", reason.what, reason.where);
-            entry->reason = stk_strdup(text);
-        }
-        status = status == -ENOENT || entry->reason ? 0 : -ENOMEM;
+        snprintf(text, sizeof text, "%s: %s", reason.what, reason.where);
+        entry->status = STOKER_CHECKPOINT_DAMAGED;
+        entry->reason = stk_strdup(text);
+        status = entry->reason ? 0 : -ENOMEM;
     }
     stk_free(path);
-    entry->pinned = is_pinned(place, entry->step);
-    return status < 0 ? stk_fail_memory(error, "list of steps") : 0;
+    if (status == -ENOMEM) {
+        return stk_fail_memory(error, "list of steps");
+    }
+    if (status < 0) {
+        if (error) {
+            *error = reason;
+        }
+        return status;
+    }
+    status = is_pinned(place, entry->step, error);
+    entry->pinned = status == 1;
+    return status < 0 ? status : 0;
 }
 
 int stoker_checkpoint_list_open(struct stoker_checkpoint_list **list_out,
@@ -188,8 +210,13 @@ int stk_checkpoint_remove_step(const struct stk_checkpoint_place *place, uint64_
 {
     char folder[STK_PLACE_NAME_BYTES], trash[STK_PLACE_NAME_BYTES + sizeof STK_PLACE_TRASH];
     char *from, *to;
-    int status;
+    int status = is_pinned(place, step, error); /* also after gc() has listed it as not pinned */
 
+    if (status != 0) {
+        return status < 0 ? status
+                          : stk_fail(error, -EBUSY, "the step is pinned", "take the pin off first",
+                                     "step %" PRIu64 " of '%.400s'", step, place->root);
+    }
     stk_place_step_name(step, folder);
     if (place->remote) {
         return remove_from_store(place, folder, error);
@@ -215,10 +242,6 @@ int stoker_checkpoint_remove(struct stoker_engine *engine, const char *path, uin
     int status = stk_engine_check(engine, error);
 
     status = status < 0 ? status : stk_place_init(&place, engine->io, path, true, error);
-    if (status == 0 && is_pinned(&place, step)) {
-        status = stk_fail(error, -EBUSY, "the step is pinned", "take the pin off first",
-                          "step %" PRIu64 " of '%.400s'", step, path);
-    }
     status = status < 0 ? status : stk_checkpoint_remove_step(&place, step, error);
     stk_place_deinit(&place);
     return status;

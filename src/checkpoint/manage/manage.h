@@ -26,7 +26,7 @@ struct stoker_checkpoint_list {
     size_t count;
 };
 
-/* Removes a step that nobody may load any more. */
+/* Removes a step. Returns -EBUSY if it is pinned. */
 int stk_checkpoint_remove_step(const struct stk_checkpoint_place *place, uint64_t step,
                                struct stoker_error *error);
 

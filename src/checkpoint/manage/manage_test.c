@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -201,12 +202,207 @@ static void test_holders(void)
     stoker_engine_close(engine);
 }
 
+/* Rank 1 wrote step 1, rank 0 commits step 2 with the part that it got. */
+static void test_commit_checks_files(void)
+{
+    struct stoker_checkpoint_save_options options = {.step = 1, .ranks = 2, .save_id = "same"};
+    struct stoker_checkpoint_save *saves[3] = {NULL, NULL, NULL};
+    struct stoker_checkpoint_part parts[3];
+    struct stoker_error error = {0};
+    struct stk_io *io = NULL;
+    struct stoker_engine *engine;
+    struct stoker_checkpoint_writer *writer;
+
+    T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
+    engine = open_engine(io);
+    writer = open_writer(engine, ROOT);
+    options.step = 2;
+    T_EQ("rank 0", save_with(writer, &options, 2, &saves[0], &error), 0);
+    options.rank = 1;
+    options.step = 1;
+    T_EQ("rank 1", save_with(writer, &options, 1, &saves[1], &error), 0);
+    for (int i = 0; i < 2; i++) {
+        T_EQ("part", stoker_checkpoint_save_part(saves[i], &parts[i], &error), 0);
+    }
+    options.step = 2;
+    T_EQ("commit", stoker_checkpoint_commit(writer, &options, parts, &error), STOKER_ERROR_MISSING);
+    T_HAS("names it", error.where, "shard-00001");
+    T_EQ("no step", load(engine, ROOT, 2, &error), -ENOENT);
+    T_EQ("the file", save_with(writer, &options, 1, &saves[2], &error), 0);
+    parts[1].bytes++;
+    T_EQ("length", stoker_checkpoint_commit(writer, &options, parts, &error),
+         STOKER_ERROR_TRUNCATED);
+    parts[1].bytes--;
+    T_EQ("commit", stoker_checkpoint_commit(writer, &options, parts, &error), 0);
+    T_EQ("step", load(engine, ROOT, 2, &error), 2);
+    for (int i = 0; i < 3; i++) {
+        stoker_checkpoint_save_close(saves[i]);
+    }
+    stoker_checkpoint_writer_close(writer);
+    stoker_engine_close(engine);
+}
+
+/* Errors of looking: a pinned step stays, and an older step does not become the newest one. */
+static void test_errors_of_looking(void)
+{
+    static const struct look_row {
+        const char *name, *path;
+        uint32_t fault;
+        int gc, newest;
+    } rows[] = {
+        {"pin", ROOT "/step-0000000001.pin", STK_SIM_FAULT_STAT, -EIO, 2},
+        {"file", ROOT "/step-0000000002/shard-00000.safetensors", STK_SIM_FAULT_DENIED, 0, -EACCES},
+        {"header", ROOT "/step-0000000002/shard-00000.safetensors", STK_SIM_FAULT_EIO, 0, -EIO},
+        {"length", ROOT "/step-0000000002/shard-00000.safetensors", STK_SIM_FAULT_STAT, -EIO, 2},
+        {"manifest", ROOT "/step-0000000002/stoker.checkpoint.json", STK_SIM_FAULT_DENIED, -EACCES,
+         -EACCES},
+    };
+
+    T_EACH(look_row, row, rows)
+    {
+        struct stoker_checkpoint_gc_options options = {.struct_size = sizeof options,
+                                                       .keep_last = 1};
+        struct stk_sim_rule rule = {.path = row->path, .fault = row->fault};
+        struct stoker_error error = {0};
+        struct stk_io *io = NULL;
+        struct stoker_engine *engine;
+        struct stoker_checkpoint_writer *writer;
+
+        T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
+        engine = open_engine(io);
+        writer = open_writer(engine, ROOT);
+        T_EQ("step 1", save_step(writer, 1, 1, NULL), 0);
+        T_EQ("step 2", save_step(writer, 2, 2, NULL), 0);
+        T_EQ("pin", stoker_checkpoint_pin(engine, ROOT, 1, 1, NULL), 0);
+        T_EQ("rule", stk_sim_add_rule(io, &rule), 0);
+        T_EQ(row->name, load(engine, ROOT, STOKER_CHECKPOINT_LATEST, &error), row->newest);
+        T_EQ(row->name, stoker_checkpoint_gc(engine, ROOT, &options, NULL, &error), row->gc);
+        T_EQ("stays", load(engine, ROOT, 1, &error), 1);
+        T_TRUE(row->name,
+               stoker_checkpoint_remove(engine, ROOT, 1, &error) ==
+                   (row->fault == STK_SIM_FAULT_STAT && strstr(row->path, ".pin") ? -EIO : -EBUSY));
+        T_EQ("stays", load(engine, ROOT, 1, &error), 1);
+        stoker_checkpoint_writer_close(writer);
+        stoker_engine_close(engine);
+    }
+}
+
+/* A pin that is set after gc() has listed the steps. */
+static void test_late_pin(void)
+{
+    struct stk_checkpoint_place place = {0};
+    struct stoker_error error = {0};
+    struct stk_io *io = NULL;
+    struct stoker_engine *engine;
+    struct stoker_checkpoint_writer *writer;
+
+    T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
+    engine = open_engine(io);
+    writer = open_writer(engine, ROOT);
+    T_EQ("step", save_step(writer, 1, 1, NULL), 0);
+    T_EQ("pin", stoker_checkpoint_pin(engine, ROOT, 1, 1, NULL), 0);
+    T_EQ("place", stk_place_init(&place, io, ROOT, true, NULL), 0);
+    T_EQ("remove", stk_checkpoint_remove_step(&place, 1, &error), -EBUSY);
+    T_EQ("stays", load(engine, ROOT, 1, &error), 1);
+    stk_place_deinit(&place);
+    stoker_checkpoint_writer_close(writer);
+    stoker_engine_close(engine);
+}
+
+/* A list needs no descriptor for each file. */
+static void test_few_descriptors(void)
+{
+    char folder[] = "/tmp/stoker-manage-XXXXXX", id[8] = "many";
+    enum { RANKS = 100 };
+    struct stoker_checkpoint_save *saves[RANKS];
+    struct stoker_checkpoint_part parts[RANKS];
+    struct stoker_checkpoint_save_options options = {.step = 1, .ranks = RANKS, .save_id = id};
+    struct stoker_engine *engine = open_engine(NULL);
+    struct stoker_checkpoint_list *list = NULL;
+    struct stoker_checkpoint_step step = {.struct_size = sizeof step};
+    struct stoker_checkpoint_writer *writer;
+    struct rlimit before, few;
+
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    writer = open_writer(engine, folder);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        options.rank = i;
+        T_EQ("save", save_with(writer, &options, 1, &saves[i], NULL), 0);
+        T_EQ("part", stoker_checkpoint_save_part(saves[i], &parts[i], NULL), 0);
+    }
+    T_EQ("commit", stoker_checkpoint_commit(writer, &options, parts, NULL), 0);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        stoker_checkpoint_save_close(saves[i]);
+    }
+    T_EQ("limit", getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){40, before.rlim_max};
+    T_EQ("limit", setrlimit(RLIMIT_NOFILE, &few), 0);
+    T_EQ("list", stoker_checkpoint_list_open(&list, engine, folder, NULL), 0);
+    T_EQ("limit", setrlimit(RLIMIT_NOFILE, &before), 0);
+    T_EQ("step", stoker_checkpoint_list_at(list, 0, &step, NULL), 1);
+    T_EQ("status", step.status, STOKER_CHECKPOINT_COMMITTED);
+    stoker_checkpoint_list_close(list);
+    T_EQ("remove", stoker_checkpoint_remove(engine, folder, 1, NULL), 0);
+    T_EQ("empty", rmdir(folder), 0);
+    stoker_checkpoint_writer_close(writer);
+    stoker_engine_close(engine);
+}
+
+/* Two writers of one file: each writes its own, and the last one to end replaces the other. */
+static void test_two_writers_of_a_file(void)
+{
+    char folder[] = "/tmp/stoker-manage-XXXXXX", path[128], rest[128];
+    uint64_t shape = BYTES;
+    uint8_t data[2][BYTES];
+    struct stoker_checkpoint_save *saves[2] = {NULL, NULL};
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = open_engine(NULL);
+    struct stoker_checkpoint_writer *writer;
+
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    snprintf(rest, sizeof rest, "%s/.stoker-model.safetensors-00ff.part", folder);
+    write_text(rest, "of a killed writer");
+    T_EQ("long ago", utimensat(AT_FDCWD, rest, (struct timespec[2]){{0}, {0}}, 0), 0);
+    writer = open_writer(engine, folder);
+    for (int i = 0; i < 2; i++) {
+        struct stoker_checkpoint_tensor tensor = {"x", "U8", &shape, 1, data[i]};
+        struct stoker_checkpoint_save_options options = {.struct_size = sizeof options,
+                                                         .tensors = &tensor,
+                                                         .tensor_count = 1,
+                                                         .file = "model.safetensors"};
+
+        memset(data[i], i + 1, BYTES);
+        T_EQ("open", stoker_checkpoint_save_open(&saves[i], writer, &options, &error), 0);
+        T_EQ("runs", stoker_checkpoint_save_next(saves[i], 100, NULL, &error), 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        int status;
+
+        T_EQ("copy", stoker_checkpoint_save_copy(saves[i], 10000, &error), 0);
+        while ((status = stoker_checkpoint_save_next(saves[i], 100, NULL, &error)) == 1) {
+        }
+        T_EQ("save", status, 0);
+        T_EQ("load", load(engine, path, STOKER_CHECKPOINT_LATEST, &error), i + 1);
+        stoker_checkpoint_save_close(saves[i]);
+    }
+    T_EQ("file", unlink(path), 0);
+    T_EQ("nothing else", rmdir(folder), 0);
+    stoker_checkpoint_writer_close(writer);
+    stoker_engine_close(engine);
+}
+
 int main(void)
 {
     int64_t alive = stk_mem_alive();
 
     test_no_locks();
     test_holders();
+    test_commit_checks_files();
+    test_errors_of_looking();
+    test_late_pin();
+    test_few_descriptors();
+    test_two_writers_of_a_file();
     T_EQ("memory", stk_mem_alive(), alive);
     return t_finish();
 }

@@ -16,6 +16,7 @@
 #define STEP_PREFIX "step-"
 #define STEP_DIGITS 10 /* at least */
 #define WALK_WAIT_MS 1000u
+#define RESTORE_OTHER "restore another step, or save or copy this one again"
 
 int stk_place_init(struct stk_checkpoint_place *place, struct stk_io *io, const char *path,
                    bool write, struct stoker_error *error)
@@ -213,6 +214,36 @@ int stk_place_write(const struct stk_checkpoint_place *place, const char *path,
     status = status < 0 ? status : stk_upload_put(place->store, object, bytes, &options, error);
     stk_vfs_set_metadata(place->io, path, NULL);
     stk_object_url_free(object);
+    return status;
+}
+
+int stk_place_stat_now(const struct stk_checkpoint_place *place, const char *path,
+                       struct stk_stat *stat_out, struct stoker_error *error)
+{
+    if (place->remote) {
+        stk_vfs_set_metadata(place->io, path, NULL);
+    }
+    return stk_io_stat_path(place->io, path, stat_out, error);
+}
+
+int stk_place_check_file(const struct stk_checkpoint_place *place, const char *folder,
+                         const char *name, uint64_t bytes, struct stoker_error *error)
+{
+    char *path = stk_place_path(place, folder, name);
+    struct stk_stat stat;
+    int status =
+        path ? stk_place_stat_now(place, path, &stat, error) : stk_fail_memory(error, "checkpoint");
+
+    if (stk_place_is_absent(status)) {
+        status = stk_fail(error, STOKER_ERROR_MISSING, "a file of the step is missing",
+                          RESTORE_OTHER, "'%.400s'", path);
+    } else if (status == 0 && stat.bytes != bytes) {
+        status =
+            stk_fail(error, STOKER_ERROR_TRUNCATED,
+                     "the file has not the length that the manifest says", RESTORE_OTHER,
+                     "'%.400s' has %" PRIu64 " bytes instead of %" PRIu64, path, stat.bytes, bytes);
+    }
+    stk_free(path);
     return status;
 }
 

@@ -14,6 +14,8 @@
 
 #include "io/io.h"
 
+#include <errno.h>
+
 #define STK_PLACE_NAME_BYTES 96u
 #define STK_PLACE_ID_BYTES_MAX 32u
 #define STK_PLACE_PART_SUFFIX ".part"
@@ -57,6 +59,18 @@ int stk_place_read(const struct stk_checkpoint_place *place, const char *path, u
  * if there is one (stores: unless it has the same bytes). */
 int stk_place_write(const struct stk_checkpoint_place *place, const char *path,
                     struct stk_view bytes, bool if_absent, struct stoker_error *error);
+/* Whether the error of stat or open says that the path does not exist. */
+static inline bool stk_place_is_absent(int status)
+{
+    return status == -ENOENT || status == -ENOTDIR || status == STOKER_ERROR_MISSING;
+}
+/* Stat without what this process remembers of an object: another one may have changed it. */
+int stk_place_stat_now(const struct stk_checkpoint_place *place, const char *path,
+                       struct stk_stat *stat_out, struct stoker_error *error);
+/* Returns 0 if a file of a folder exists with this length; STOKER_ERROR_MISSING or TRUNCATED if
+ * not; or another error. */
+int stk_place_check_file(const struct stk_checkpoint_place *place, const char *folder,
+                         const char *name, uint64_t bytes, struct stoker_error *error);
 /* Removes a file or object. Returns 0 also if there is none. */
 int stk_place_remove(const struct stk_checkpoint_place *place, const char *path,
                      struct stoker_error *error);

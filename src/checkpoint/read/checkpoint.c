@@ -120,7 +120,7 @@ static int open_file(struct stoker_checkpoint *checkpoint, struct stk_checkpoint
     struct stk_stat stat;
     int status = stk_io_open_file(checkpoint->place.io, file->path, &file->file, error);
 
-    if (status == -ENOENT && part) {
+    if (stk_place_is_absent(status) && part) {
         return stk_fail(error, STOKER_ERROR_MISSING, "a file of the step is missing", OTHER,
                         "'%.400s'", file->path);
     }
@@ -157,8 +157,12 @@ static int open_one(void *context, uint64_t index, struct stoker_error *error)
     if (!file->path) {
         return stk_fail_memory(error, "checkpoint");
     }
+    if (opening->quick) { /* without a descriptor for each file */
+        file->bytes = part->bytes;
+        return stk_place_check_file(&checkpoint->place, NULL, part->name, part->bytes, error);
+    }
     status = open_file(checkpoint, file, part, error);
-    if (status < 0 || opening->quick) {
+    if (status < 0) {
         return status;
     }
     status = read_header(checkpoint, file, error);
@@ -347,8 +351,14 @@ static int open_latest(struct stoker_checkpoint **checkpoint_out, struct stoker_
     }
     for (size_t i = count; i-- > 0;) {
         status = open_step(checkpoint_out, engine, place, steps[i], first < 0 ? &other : error);
-        if (status == 0 || status == -ENOMEM || status == STOKER_ERROR_UNSUPPORTED) {
-            break; /* a later version may be newer: the user decides */
+        if (status == 0) {
+            break;
+        }
+        if (status != -ENOENT && !stk_checkpoint_is_damage(status)) {
+            if (first < 0 && error) {
+                *error = other;
+            }
+            break; /* an older step is not the newest one because this one cannot be read now */
         }
         /* Without a manifest it is no step. */
         first = first == 0 && status != -ENOENT ? status : first;

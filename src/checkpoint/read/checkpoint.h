@@ -47,6 +47,13 @@ struct stoker_checkpoint {
 int stk_checkpoint_open_folder(struct stoker_checkpoint **checkpoint_out,
                                struct stoker_engine *engine, const char *path, bool quick,
                                struct stoker_error *error);
+/* Whether this error of opening says that the step is damaged, so that an older one is the newest.
+ * Others (no descriptors, no permission, a timeout, a later version) say nothing about the step. */
+static inline bool stk_checkpoint_is_damage(int status)
+{
+    return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
+           status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_MISSING;
+}
 void stk_checkpoint_release(struct stoker_checkpoint *checkpoint);
 /* The steps below a place, by number; free with stk_free. Returns 0 or an error: -ENOENT if there
  * is no such folder. */

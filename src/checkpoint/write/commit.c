@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns 1 if the step has a valid manifest, 0 if not, or the error of reading. */
-static int is_committed(const struct stk_checkpoint_place *place, const char *manifest_path)
+/* Returns 1 if the step has a valid manifest and all its files, by their lengths; 0 if not; or the
+ * error of reading. */
+static int is_committed(const struct stk_checkpoint_place *place, const char *folder,
+                        const char *manifest_path)
 {
     struct stk_step_manifest manifest;
     uint8_t *text = NULL;
@@ -19,16 +21,21 @@ static int is_committed(const struct stk_checkpoint_place *place, const char *ma
         stk_place_read(place, manifest_path, STK_STEP_MANIFEST_BYTES_MAX, &text, &bytes, NULL);
 
     if (status < 0) {
-        return status == -ENOENT || status == -ENOTDIR ? 0 : status;
+        return stk_place_is_absent(status) ? 0 : status;
     }
     status = stk_step_manifest_parse(&manifest, (struct stk_view){text, bytes}, NULL);
     stk_free(text);
-    if (status == 0) {
-        stk_step_manifest_deinit(&manifest);
-        return 1;
+    if (status < 0) { /* that of a later version is not ours to replace */
+        return status == STOKER_ERROR_UNSUPPORTED;
     }
-    /* That of a later version is not ours to replace. */
-    return status == STOKER_ERROR_UNSUPPORTED;
+    for (uint64_t i = 0; status == 0 && i < manifest.file_count; i++) {
+        status = stk_place_check_file(place, folder, manifest.files[i].name,
+                                      manifest.files[i].bytes, NULL);
+    }
+    stk_step_manifest_deinit(&manifest);
+    return status == STOKER_ERROR_MISSING || status == STOKER_ERROR_TRUNCATED ? 0
+           : status < 0                                                       ? status
+                                                                              : 1;
 }
 
 int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64_t step,
@@ -36,15 +43,15 @@ int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64
 {
     char name[STK_PLACE_NAME_BYTES];
     char *path = stk_place_path(place, stk_place_step_name(step, name), STK_STEP_MANIFEST_NAME);
-    int status = path ? is_committed(place, path) : -ENOMEM;
+    int status = path ? is_committed(place, name, path) : -ENOMEM;
 
     if (status == 1) {
         status = stk_fail_errno(error, EEXIST, "this step is committed already",
                                 "save another step, or remove this one first", "'%.400s'", path);
     } else if (status < 0) {
         status = stk_fail_errno(error, status > -4096 ? -status : EIO,
-                                "cannot read the manifest of a step with this number",
-                                "check the place", "step %" PRIu64, step);
+                                "cannot read a step with this number", "check the place",
+                                "step %" PRIu64 " in '%.400s'", step, place->root);
     }
     stk_free(path);
     return status;
@@ -158,6 +165,37 @@ int stk_checkpoint_commit_step(const struct stk_checkpoint_place *place,
     return status;
 }
 
+/* The files of all ranks, before they are a step. */
+struct checking {
+    const struct stk_checkpoint_place *place;
+    const struct stoker_checkpoint_part *parts;
+    char folder[STK_PLACE_NAME_BYTES];
+};
+
+static int check_part(void *context, uint64_t index, struct stoker_error *error)
+{
+    const struct checking *checking = context;
+    const struct stoker_checkpoint_part *part = &checking->parts[index];
+
+    return stk_place_check_file(checking->place, checking->folder, part->name, part->bytes, error);
+}
+
+/* A rank may have written another save than rank 0 commits. */
+static int check_parts(struct stoker_checkpoint_writer *writer,
+                       const struct stoker_checkpoint_save_options *options,
+                       const struct stoker_checkpoint_part *parts, struct stoker_error *error)
+{
+    struct checking checking = {.place = &writer->place, .parts = parts};
+
+    if (writer->place.remote) {
+        stk_place_step_name(options->step, checking.folder);
+    } else {
+        stk_place_part_name(options->step, options->save_id, STK_PLACE_PART_SUFFIX,
+                            checking.folder);
+    }
+    return stk_engine_parallel(writer->engine, options->ranks, check_part, &checking, error);
+}
+
 int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
                              const struct stoker_checkpoint_save_options *given,
                              const struct stoker_checkpoint_part *parts, struct stoker_error *error)
@@ -183,6 +221,10 @@ int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
                             "send the struct of stoker_checkpoint_save_part() as it is", "rank %u",
                             i);
         }
+    }
+    status = check_parts(writer, &options, parts, error);
+    if (status < 0) {
+        return status;
     }
     manifest.step = options.step;
     manifest.ranks = options.ranks;

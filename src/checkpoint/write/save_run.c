@@ -171,6 +171,8 @@ static int finish(struct stoker_checkpoint_save *save, struct stoker_error *erro
         memcpy(part.name, save->sink.name, sizeof part.name);
         memcpy(part.root, save->layout.root, sizeof part.root);
         status = stk_checkpoint_commit_step(save->sink.place, &manifest, save->sink.id, error);
+        /* -EEXIST: the store has the manifest of another save. */
+        save->sink.manifest_sent = status != -EEXIST;
     }
     if (status == 0) {
         atomic_fetch_add_explicit(&save->bytes_done, save->layout.header_bytes,

@@ -2,6 +2,7 @@
  * an object. */
 #include "base/mem.h"
 #include "checkpoint/write/writer.h"
+#include "io/clock.h"
 #include "storage/object/store.h"
 #include "storage/upload/upload.h"
 #include "storage/vfs/vfs.h"
@@ -9,6 +10,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#define OLD_NS (86400u * UINT64_C(1000000000))
 
 static int fail_memory(const struct stk_checkpoint_sink *sink, struct stoker_error *error)
 {
@@ -39,21 +42,60 @@ static int open_object(struct stk_checkpoint_sink *sink, struct stoker_error *er
                            &options, error);
 }
 
-/* A file without a step: NAME.part, then NAME. */
+/* Removes what killed writers of this file left a day ago. */
+static void remove_old_parts(const struct stk_checkpoint_sink *sink)
+{
+    char prefix[sizeof STK_PLACE_HIDDEN + sizeof sink->name];
+    struct stk_io *io = sink->place->io;
+    struct stk_listing listing = {0};
+    uint64_t now_ns = stk_clock_wall_ns();
+    int bytes = snprintf(prefix, sizeof prefix, STK_PLACE_HIDDEN "%s-", sink->name);
+
+    if (stk_io_list(io, sink->place->root, &listing, NULL) < 0) {
+        return;
+    }
+    for (size_t i = 0; i < listing.count; i++) {
+        const struct stk_entry *entry = &listing.entries[i];
+        size_t length = strlen(entry->name), suffix = sizeof STK_PLACE_PART_SUFFIX - 1;
+        struct stk_stat stat;
+        char *path;
+
+        if (entry->kind != STK_ENTRY_FILE || strncmp(entry->name, prefix, (size_t)bytes) != 0 ||
+            length < (size_t)bytes + suffix ||
+            strcmp(entry->name + length - suffix, STK_PLACE_PART_SUFFIX) != 0) {
+            continue;
+        }
+        path = stk_place_path(sink->place, NULL, entry->name);
+        if (path && stk_io_stat_path(io, path, &stat, NULL) == 0 && stat.mtime_ns < now_ns &&
+            now_ns - stat.mtime_ns >= OLD_NS) {
+            (void)stk_io_remove(io, path, NULL);
+        }
+        stk_free(path);
+    }
+    stk_listing_free(&listing);
+}
+
+/* A file without a step: a hidden name that no other writer has, then NAME. */
 static int open_single(struct stk_checkpoint_sink *sink, struct stoker_error *error)
 {
-    char part[sizeof sink->name + sizeof STK_PLACE_PART_SUFFIX];
+    char part[sizeof STK_PLACE_HIDDEN + sizeof sink->name + sizeof sink->id +
+              sizeof STK_PLACE_PART_SUFFIX];
     int status;
 
-    snprintf(part, sizeof part, "%s" STK_PLACE_PART_SUFFIX, sink->name);
+    snprintf(part, sizeof part, STK_PLACE_HIDDEN "%s-%s" STK_PLACE_PART_SUFFIX, sink->name,
+             sink->id);
     sink->path = stk_place_path(sink->place, NULL, part);
     sink->final = stk_place_path(sink->place, NULL, sink->name);
     if (!sink->path || !sink->final) {
         return fail_memory(sink, error);
     }
     status = stk_place_make_root(sink->place, error);
-    return status < 0 ? status
-                      : stk_io_create(sink->place->io, sink->path, false, &sink->output, error);
+    if (status == 0) {
+        remove_old_parts(sink);
+        status = stk_io_create(sink->place->io, sink->path, true, &sink->output, error);
+        sink->file_made = status == 0;
+    }
+    return status;
 }
 
 static int open_step(struct stk_checkpoint_sink *sink, struct stoker_error *error)
@@ -178,13 +220,14 @@ void stk_sink_abort(struct stk_checkpoint_sink *sink)
     }
     if (sink->place->remote) {
         /* An object that was complete before the manifest failed has a name of its own: gc() finds
-         * it if it cannot be removed now. */
-        if (sink->object && !sink->single) {
+         * it if it cannot be removed now. The store may have committed a manifest whose answer was
+         * lost: then the step needs the object. */
+        if (sink->object && !sink->single && !sink->manifest_sent) {
             (void)stk_place_remove(sink->place, sink->path, NULL);
         }
         return;
     }
-    if (sink->single && sink->path) {
+    if (sink->single && sink->file_made) {
         (void)stk_io_remove(io, sink->path, NULL);
     }
     if (sink->folder_made) {

@@ -54,8 +54,9 @@ int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
         stk_free(writer);
         return status;
     }
-    options.memory_bytes_max =
-        options.memory_bytes_max ? options.memory_bytes_max : STK_WRITER_MEMORY_BYTES;
+    options.memory_bytes_max = options.memory_bytes_max ? options.memory_bytes_max
+                                                        : stk_max(stk_cgroup_available_memory() / 4,
+                                                                  STK_WRITER_MEMORY_BYTES_MIN);
     writer->blocks_max =
         (uint32_t)stk_min(options.memory_bytes_max / STK_SAFETENSORS_BLOCK_BYTES, UINT32_MAX);
     writer->threads = options.threads ? options.threads

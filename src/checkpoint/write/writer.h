@@ -25,7 +25,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define STK_WRITER_MEMORY_BYTES (1ull << 30)
 #define STK_WRITER_MEMORY_BYTES_MIN (64ull << 20)
 #define STK_WRITER_THREADS_MAX 64u
 #define STK_WRITER_UPLOAD_THREADS 16u
@@ -83,7 +82,8 @@ struct stk_checkpoint_sink {
     struct stk_output *output;               /* NULL: a store */
     struct stk_object_url *object;           /* NULL: a folder */
     struct stk_upload *upload;               /* NULL: a folder, or one request */
-    bool folder_made;
+    bool folder_made, file_made;             /* file_made: that of a file without a step */
+    bool manifest_sent; /* to a store, which may have it although its answer was an error */
 };
 
 /* Checks, and makes what the file needs. On failure, abort is due. */
