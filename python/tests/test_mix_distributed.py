@@ -48,10 +48,11 @@ def changes_in(text):
 def test_killed_and_resized(tmp_path, sources, case):
     """2, 3 and 1 ranks; where the mix repeats a source joins the last of them."""
     count = 4 if case == "repeat" else 3
-    border = 2040  # a frame of these weights has 1,020 samples; step 6 ends at 1,440
+    # Step 6 ends at 1,440. A frame of an epoch of 2,000 has 1,000 samples; without epochs, 1,020.
+    border = 2000 if case == "repeat" else 2040
     history = [[0, WEIGHTS], [border, CHANGED]]
     if case == "repeat":
-        history.append([border + 1024, JOINED])  # of a job that stands at 2,400
+        history.append([border + 1000, JOINED])  # of a job that stands at 2,400
     want = steps_of(sources, case, history, count)
     assert want != steps_of(sources, case, history[:-1], count)
     kept = tmp_path / "kept"
@@ -67,7 +68,7 @@ def test_killed_and_resized(tmp_path, sources, case):
         history=HISTORY,
     )
     text = "".join(path.read_text() for path in tmp_path.glob("job*.rank*"))
-    assert changes_in(text) == [border, border + 1024 if case == "repeat" else []]
+    assert changes_in(text) == [border, border + 1000 if case == "repeat" else []]
     if case == "repeat":
         joined = sum(list(SIZES.values())[:3])
         assert max(max(step) for step in want[:12]) < joined
@@ -83,7 +84,7 @@ def test_killed_and_resized(tmp_path, sources, case):
 @pytest.mark.skipif(not os.environ.get("STOKER_TEST_LONG"), reason="for ./check --long")
 def test_under_torchrun(tmp_path, sources):
     """torchrun itself, three times: a rank is killed, and so it ends."""
-    history = [[0, WEIGHTS], [2040, CHANGED], [3064, JOINED]]
+    history = [[0, WEIGHTS], [2000, CHANGED], [3000, JOINED]]
     want = steps_of(sources, "repeat", history, 4)
     kept, text = tmp_path / "kept", ""
     for world, stop_at in HISTORY:
@@ -95,5 +96,5 @@ def test_under_torchrun(tmp_path, sources):
             assert (agent.wait() == 0) == (stop_at is None), output.read_text()
         text += output.read_text()
     check_lines(text, want)
-    assert changes_in(text) == [2040, 3064] and "exitcode: -9" in text
+    assert changes_in(text) == [2000, 3000] and "exitcode: -9" in text
     assert {world for _, _, world, _ in lines(text)} == {1, 2, 3}

@@ -147,19 +147,19 @@ def test_set_weights(sources, workers, persistent):
     dataset = IterableDataset(mix_of(sources, changes=()), 7, seed=5, tail="keep", fields=IDS)
     loader = batches(dataset, workers, persistent_workers=persistent)
     got = []
-    for epoch in range(17):  # of 200 samples; a frame has 1,020, later 1,024
+    for epoch in range(17):  # of 200 samples, as a frame
         batch = iter(loader)
         got.append([next(batch)["id"].tolist()])
         if epoch == 1:
-            assert dataset.set_weights([0, 1, 1], at=1030) == 2040
-            assert dataset.changes == [(2040, [0, 1, 1])]
+            assert dataset.set_weights([0, 1, 1], at=1030) == 1200
+            assert dataset.changes == [(1200, [0, 1, 1])]
         if epoch == 11:
-            with pytest.raises(stoker.StateError, match="they can change at 3064"):
+            with pytest.raises(stoker.StateError, match="they can change at 2400"):
                 dataset.set_weights([1, 0, 0], at=1500)
-            assert dataset.set_weights([5, 0, 1]) == 3064
+            assert dataset.set_weights([5, 0, 1]) == 2400
         got[-1] += [it["id"].tolist() for it in batch]
-    assert dataset.changes == [(2040, [0, 1, 1]), (3064, [5, 0, 1])]
-    changes = [(2040, [0, 1, 1]), (3064, [5, 0, 1])]
+    assert dataset.changes == [(1200, [0, 1, 1]), (2400, [5, 0, 1])]
+    changes = [(1200, [0, 1, 1]), (2400, [5, 0, 1])]
     assert got == plain_ids(mix_of(sources, changes=changes), 7, epochs=17, seed=5, tail="keep")
     assert min(sum(got[11], [])) >= 150 and max(sum(got[16], [])) >= 210  # of a: 150, b: 60
     dataset.close()
@@ -184,7 +184,7 @@ def test_set_weights_is_refused(sources):
 def test_resume_after_set_weights(sources, workers):
     """With the changes beside the state, each state goes on as the run did that nothing stopped:
     also one of before the workers knew."""
-    at, weights = 1020, [0, 1, 1]
+    at, weights = 1000, [0, 1, 1]
     want = whole_run(sources, at, weights, 6)
 
     def make(**options):
