@@ -70,6 +70,11 @@ struct stoker_field_options {
                            reproducible. A run must resume with the same setting */
     uint8_t rgb_ids; /* MASK, 1: a value is R + 256 G + 65536 B of the PNG's colours, as in COCO's
                         panoptic masks: dtype int64 */
+    uint8_t has_default; /* 1: a sample without the member, or without a value at the path, has
+                            the default. Not for images, masks, boxes and ragged arrays */
+    const void *default_value; /* borrowed by open: an int64 (INT), a double (FLOAT), one item
+                                  of the dtype (ARRAY), or bytes (TEXT without path, BYTES) */
+    size_t default_bytes;      /* of it */
 };
 
 /* What makes an image damaged, beside data that cannot be decoded. A crop is decoded up to its last

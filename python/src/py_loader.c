@@ -207,18 +207,23 @@ static bool transform_parse(PyObject *tuple, struct stoker_transform *transform)
 }
 
 /* The last element of a field's tuple: (path | None, shape, follows | None, labels | None, box
- * format, normalised, keep_empty, rgb_ids) */
+ * format, normalised, keep_empty, rgb_ids, default | None) */
 static bool details_parse(PyObject *tuple, struct stoker_field_options *field)
 {
     PyObject *shape;
     uint32_t normalised, keep_empty, rgb_ids;
-    Py_ssize_t count;
+    const char *value = NULL;
+    Py_ssize_t count, value_bytes = 0;
 
-    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&O&:field", &field->path, &PyTuple_Type, &shape,
+    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&O&z#:field", &field->path, &PyTuple_Type, &shape,
                           &field->follows, &field->labels, stk_py_u32, &field->box_format,
-                          stk_py_u32, &normalised, stk_py_u32, &keep_empty, stk_py_u32, &rgb_ids)) {
+                          stk_py_u32, &normalised, stk_py_u32, &keep_empty, stk_py_u32, &rgb_ids,
+                          &value, &value_bytes)) {
         return false;
     }
+    field->has_default = value != NULL;
+    field->default_value = value;
+    field->default_bytes = (size_t)value_bytes;
     field->normalised = normalised != 0;
     field->keep_empty = keep_empty != 0;
     field->rgb_ids = rgb_ids != 0;

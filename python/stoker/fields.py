@@ -26,6 +26,7 @@ and indexes of a path; ``*`` stands for each item of a list: ``Boxes("json:objec
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,16 +67,32 @@ ARRAY_DTYPES = {
     "uint32": _stoker.UINT32,
     "uint64": _stoker.UINT64,
 }
+ARRAY_CODES = {
+    "uint8": "B",
+    "float32": "f",
+    "float16": "e",
+    "int64": "q",
+    "float64": "d",
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "uint64": "Q",
+}
 BOX_FORMATS = {"xyxy": _stoker.XYXY, "xywh": _stoker.XYWH, "cxcywh": _stoker.CXCYWH}
 LAYOUTS = {"NCHW": _stoker.NCHW, "NHWC": _stoker.NHWC}
 
 Extensions = str | Sequence[str]
-Inside = tuple[str | None, tuple[int, ...], str | None, str | None, int, int, int, int]
+Inside = tuple[
+    str | None, tuple[int, ...], str | None, str | None, int, int, int, int, bytes | None
+]
 Native = tuple[str, int, str | None, tuple[Any, ...], int, int, int, Inside]
 
 _PLANAR = 2  # a bit beside exif, which is 1
 
-NOTHING_INSIDE: Inside = (None, (), None, None, 0, 0, 0, 0)
+NOTHING_INSIDE: Inside = (None, (), None, None, 0, 0, 0, 0, None)
 
 
 def dtype_name(dtype: Any, where: str, names: dict[str, int] = DTYPES) -> str | None:
@@ -139,8 +156,12 @@ class Field:
 
     def _native(self, name: str, defaults: Image) -> Native:
         del defaults
-        inside = (self.path, *NOTHING_INSIDE[1:])
+        inside = (self.path, (), None, None, 0, 0, 0, 0, self._default_bytes())
         return name, self._kind, self.extensions, (), 0, 0, 0, inside
+
+    def _default_bytes(self) -> bytes | None:
+        """The default as the library takes it; None: there is none."""
+        return None
 
     def _extra(self, name: str) -> Native | None:
         """A second native field that belongs to this one."""
@@ -228,29 +249,59 @@ class _Member(Field):
 
 
 class _Inner(Field):
-    def __init__(self, extensions: Extensions, path: str | None = None) -> None:
+    def __init__(
+        self, extensions: Extensions, path: str | None = None, default: Any = None
+    ) -> None:
         self.extensions, self.path = _member(extensions, path, type(self).__name__)
+        self.default = default
+        self._default_bytes()
+
+
+def _packed(value: Any, code: str, where: str) -> bytes:
+    """A number as the library takes it."""
+    try:
+        return struct.pack("=" + code, bool(value) if code == "?" else value)
+    except (struct.error, TypeError, OverflowError):
+        raise ArgumentError(
+            f"default {value!r}", where, "pass a number that fits the field"
+        ) from None
 
 
 class Int(_Inner):
     """An integer: the text of a member, ``Int("cls")``, or the value at a path of JSON or
-    MessagePack, ``Int("json", path="width")`` or ``Int("json:width")``. int64 [B]."""
+    MessagePack, ``Int("json", path="width")`` or ``Int("json:width")``. int64 [B]. Samples without
+    it have ``default``, if one is passed."""
 
     _kind = _stoker.FIELD_INT
+
+    def _default_bytes(self) -> bytes | None:
+        return None if self.default is None else _packed(self.default, "q", "Int")
 
 
 class Float(_Inner):
     """A number: the text of a member, ``Float("weight")``, or the value at a path of JSON or
-    MessagePack, ``Float("json:score")``. float64 [B]."""
+    MessagePack, ``Float("json:score")``. float64 [B]. Samples without it have ``default``, if one
+    is passed."""
 
     _kind = _stoker.FIELD_FLOAT
 
+    def _default_bytes(self) -> bytes | None:
+        return None if self.default is None else _packed(self.default, "d", "Float")
+
 
 class Bytes(_Member):
-    """The bytes of a member: ``Bytes("json")``."""
+    """The bytes of a member: ``Bytes("json")``. Samples without it have ``default``, if one is
+    passed."""
 
     _kind = _stoker.FIELD_BYTES
     _list = "bytes"
+
+    def __init__(self, extensions: Extensions, default: bytes | None = None) -> None:
+        super().__init__(extensions)
+        self.default = None if default is None else bytes(default)
+
+    def _default_bytes(self) -> bytes | None:
+        return self.default
 
 
 class Text(_Inner):
@@ -262,20 +313,30 @@ class Text(_Inner):
         errors: handling of bytes that are not UTF-8, as in ``bytes.decode``. ``"strict"``: such a
             sample is damaged.
         path: path of the text in the member.
+        default: text of samples without the member; not together with a path.
     """
 
     _kind = _stoker.FIELD_TEXT
     _list = "text"
 
     def __init__(
-        self, extensions: Extensions, errors: str = "strict", path: str | None = None
+        self,
+        extensions: Extensions,
+        errors: str = "strict",
+        path: str | None = None,
+        default: str | None = None,
     ) -> None:
-        super().__init__(extensions, path)
+        super().__init__(extensions, path, default)
+        if default is not None and self.path is not None:
+            raise ArgumentError("default with a path", "Text", "leave one of them out")
         self.errors = errors
         if errors != "strict":
             if self.path is not None:
                 raise ArgumentError(f"errors={errors!r} with a path", "Text", "leave errors out")
             self._kind = _stoker.FIELD_BYTES
+
+    def _default_bytes(self) -> bytes | None:
+        return None if self.default is None else str(self.default).encode()
 
     def __repr__(self) -> str:
         return f"Text(extensions={self.extensions!r}, errors={self.errors!r}, path={self.path!r})"
@@ -331,6 +392,7 @@ class Array(Field):
             ... Integers are converted if each fits, floats are rounded; a float is never converted
             to an integer.
         path: path of the array in the member; the name of an array of an npz.
+        default: number in all places of samples without the array, of a fixed shape only.
 
     A sample whose array has another shape is damaged: its error names the sample and both shapes.
     """
@@ -343,7 +405,9 @@ class Array(Field):
         shape: Sequence[int | None] | int | None = None,
         dtype: Any = "float32",
         path: str | None = None,
+        default: Any = None,
     ) -> None:
+        self.default = default
         self.extensions, self.path = _member(extensions, path, "Array")
         sides = (None,) if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
         for side in sides:
@@ -368,8 +432,15 @@ class Array(Field):
     def _native(self, name: str, defaults: Image) -> Native:
         del defaults
         sides = tuple(-1 if side is None else side for side in self.shape)
-        inside = (self.path, sides, *NOTHING_INSIDE[2:])
+        inside = (self.path, sides, None, None, 0, 0, 0, 0, self._default_bytes())
         return name, self._kind, self.extensions, (), ARRAY_DTYPES[self.dtype], 0, 0, inside
+
+    def _default_bytes(self) -> bytes | None:
+        if self.default is None:
+            return None
+        if self.dtype == "bfloat16":
+            return _packed(self.default, "f", "Array")[2:]
+        return _packed(self.default, ARRAY_CODES[self.dtype], "Array")
 
 
 class Mask(Field):
@@ -405,7 +476,7 @@ class Mask(Field):
 
     def _native(self, name: str, defaults: Image) -> Native:
         del defaults
-        inside = (None, (), self.follows, None, 0, 0, 0, int(self.rgb_ids))
+        inside = (None, (), self.follows, None, 0, 0, 0, int(self.rgb_ids), None)
         return name, self._kind, self.extensions, (), ARRAY_DTYPES[self.dtype], 0, 0, inside
 
 
@@ -448,7 +519,7 @@ class Boxes(Field):
 
     def _of(self, name: str, kind: int, labels: str | None) -> Native:
         flags = BOX_FORMATS[self.format], int(self.normalised), int(self.keep_empty)
-        inside = (self.path, (), self.follows, labels, *flags, 0)
+        inside = (self.path, (), self.follows, labels, *flags, 0, None)
         return name, kind, self.extensions, (), 0, 0, 0, inside
 
     def _native(self, name: str, defaults: Image) -> Native:

@@ -25,7 +25,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from glob import has_magic
 from typing import Any
 
@@ -717,8 +717,8 @@ class StokerFile(AbstractBufferedFile):
             frame = frame.f_back
         return False
 
-    def __del__(self) -> None:
-        if not self.closed:
+    def __del__(self, _is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not self.closed and not _is_ending():
             if self.mode != "rb":
                 self._drop()
             self.close()
@@ -794,7 +794,7 @@ class _Packed(io.BufferedIOBase):
         self._leave(kind)
         self.close()
 
-    def __del__(self) -> None:
-        self._leave(True)  # it was never closed, so nothing is written
-        if not self.closed:
+    def __del__(self, _is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not self.closed and not _is_ending():  # at the end of Python, modules are cleared
+            self._leave(True)  # it was never closed, so nothing is written
             self.close()

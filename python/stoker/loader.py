@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
@@ -651,8 +652,8 @@ class Loader(LoaderBase):
         stats["samples_per_second"] = stats["samples"] / run if run > 0 else 0.0
         return stats
 
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+    def __del__(self, _is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not getattr(self, "_closed", True) and not _is_ending():  # _close_all closed it
             self.close()
 
     def __repr__(self) -> str:

@@ -263,3 +263,77 @@ def test_no_advice_damages_a_tar_that_is_cut(tmp_path):
         with pytest.raises(stoker.TruncatedError) as caught:
             stoker.Dataset(path)
         assert "truncate --size" not in str(caught.value), cut
+
+
+# ---- shards that change ----
+
+
+def test_a_shard_of_the_same_size_and_time_is_recognised(tmp_path):
+    path = tar(tmp_path / "a.tar", [("a.cls", b"1"), ("b.cls", b"2")])
+    stoker.index(tmp_path)
+    assert values(path) == {"a": 1, "b": 2}
+    about = os.stat(path)
+    tar(path, [("x.cls", b"7"), ("yyyy.cls", b"88")])
+    assert path.stat().st_size == about.st_size
+    assert values(path) == {"x": 7, "yyyy": 88}  # the time tells
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    for index in ("auto", "require"):
+        with pytest.raises(stoker.ChangedError, match="headers of its members"):
+            values(path, index=index)
+
+
+def test_a_shard_that_is_overwritten_while_it_is_open(tmp_path):
+    members = [(f"{n:05}.cls", b"%05d" % n) for n in range(20000)]
+    path = tar(tmp_path / "a.tar", members)
+    with stoker.Loader(
+        path, 1, fields={"y": stoker.Int("cls")}, shuffle="none", output="numpy", threads=1
+    ) as loader:
+        batches = iter(loader)
+        next(batches)
+        other = tar(tmp_path / "b", [(name, b"xxxxx") for name, _ in members])
+        path.write_bytes(other.read_bytes())
+        with pytest.raises(stoker.ChangedError, match="size or its time"):
+            list(batches)
+
+
+# ---- optional members ----
+
+
+def test_optional_members(tmp_path):
+    vector = io.BytesIO()
+    np.save(vector, np.array([1, 2, 3], np.float32))
+    path = tar(
+        tmp_path / "a.tar",
+        [
+            ("a.cls", b"1"),
+            ("a.npy", vector.getvalue()),
+            ("a.txt", b"one"),
+            ("a.json", b'{"w": 5}'),
+            ("b.cls", b"2"),
+            ("b.json", b"{}"),
+        ],
+    )
+    fields = {
+        "v": stoker.Array("npy", shape=3, default=-1),
+        "t": stoker.Text("txt", default="none"),
+        "b": stoker.Bytes("txt", default=b"??"),
+        "w": stoker.Int("json:w", default=-7),
+        "f": stoker.Float("score", default=0.5),
+    }
+    with stoker.Loader(path, 2, fields=fields, shuffle="none", output="numpy") as loader:
+        batch = next(iter(loader))
+    assert batch["v"].tolist() == [[1, 2, 3], [-1, -1, -1]]
+    assert batch["t"] == ["one", "none"] and list(batch["b"]) == [b"one", b"??"]
+    assert batch["w"].tolist() == [5, -7] and batch["f"].tolist() == [0.5, 0.5]
+    with pytest.raises(stoker.MissingError, match="the samples have: cls json npy txt"):
+        stoker.Loader(path, 1, fields={"x": stoker.Int("jpeg")})
+    with pytest.raises(stoker.MissingError, match="it has: cls json\n  give the field a default="):
+        list(
+            stoker.Loader(
+                path, 1, fields={"x": stoker.Text("txt")}, shuffle="none", output="numpy"
+            )
+        )
+    with pytest.raises(stoker.ArgumentError, match="fits the field"):
+        stoker.Int("cls", default="many")
+    with pytest.raises(stoker.ArgumentError, match="cannot have this default"):
+        stoker.Loader(path, 1, fields={"x": stoker.Array("npy", default=0)})

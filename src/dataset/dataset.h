@@ -136,11 +136,14 @@ static inline int stk_dataset_open_stream(struct stk_shard_stream **stream_out,
 }
 
 /* Open files: as the functions of the same name in open_files.h. */
-static inline int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard,
-                                  struct stk_file **file_out, struct stoker_error *error)
-{
-    return stk_open_files_pin(&dataset->files, dataset->index, shard, file_out, error);
-}
+/* As stk_open_files_pin. A container of this machine is also compared with the index
+ * when it is first opened (size and headers of some members), and with itself, once a second.
+ * Returns STOKER_ERROR_CHANGED if it differs. */
+int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,
+                    struct stoker_error *error);
+/* The same of a pinned file; now: also if it was compared less than a second ago. */
+int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
+                            bool now, struct stoker_error *error);
 
 static inline void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard,
                                      struct stk_file *file)

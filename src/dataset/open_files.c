@@ -15,6 +15,7 @@ void stk_open_files_init(struct stk_open_files *files, struct stoker_engine *eng
                                      .cache = {.close_one = close_one, .owner = files}};
     pthread_mutex_init(&files->lock, NULL);
     stk_descriptors_add_cache(&files->cache);
+    pthread_mutex_init(&files->stamp_lock, NULL);
 }
 
 void stk_open_files_deinit(struct stk_open_files *files)
@@ -28,6 +29,7 @@ void stk_open_files_deinit(struct stk_open_files *files)
     stk_free(files->locked.slots);
     stk_free(files->ranges);
     pthread_mutex_destroy(&files->lock);
+    pthread_mutex_destroy(&files->stamp_lock);
 }
 
 int stk_open_files_reserve(struct stk_open_files *files, uint64_t count, struct stoker_error *error)
@@ -56,6 +58,13 @@ static struct stk_open_file *slot_of(const struct stk_open_files *files, uint32_
     return files->ranges[i].files_before == UINT64_MAX
                ? NULL
                : &files->locked.slots[shard - files->ranges[i].files_before];
+}
+
+struct stk_file_stamp *stk_open_files_stamp(struct stk_open_files *files, uint32_t shard)
+{
+    struct stk_open_file *slot = slot_of(files, shard);
+
+    return slot ? &slot->stamp : NULL;
 }
 
 /* Takes the file of a slot that is idle and was not used lately. NULL: there is none. */

@@ -5,7 +5,7 @@
  *
  * A shard that is a container has a slot, and stays open between uses. A file of a class folder has
  * none: it is opened by pin and closed by unpin.
- * Owner: the data set. Threads: any, after reserve. Memory: 16 bytes per slot.
+ * Owner: the data set. Threads: any, after reserve. Memory: 48 bytes per slot.
  * Bound: open_files_max of the engine, plus files in use. */
 #ifndef DATASET_OPEN_FILES_H
 #define DATASET_OPEN_FILES_H
@@ -14,7 +14,15 @@
 #include "index/index.h"
 #include "io/descriptor_budget.h"
 
+/* What a container was when it was first opened, under stamp_lock but for due_ns. */
+struct stk_file_stamp {
+    _Atomic uint64_t due_ns; /* when it is compared again; 0: it never was */
+    uint64_t bytes, mtime_ns;
+    bool known;
+};
+
 struct stk_open_file {
+    struct stk_file_stamp stamp;
     struct stk_file *file; /* NULL: closed */
     uint32_t pins;
     bool recent; /* used since the clock's hand passed */
@@ -32,7 +40,7 @@ struct stk_open_files {
     struct stk_shard_range
         *ranges; /* owned; const after reserve; NULL: all shards are of one kind */
     uint32_t range_count;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock, stamp_lock;
     struct {
         struct stk_open_file *slots; /* owned; NULL: all shards are files of class folders */
         uint32_t slot_count, open_count, hand;
@@ -53,6 +61,8 @@ static inline bool stk_open_files_has_slots(const struct stk_open_files *files)
     return files->locked.slots != NULL;
 }
 
+/* Returns the stamp of a container, which is valid until deinit; NULL: it is a file of a folder. */
+struct stk_file_stamp *stk_open_files_stamp(struct stk_open_files *files, uint32_t shard);
 /* Opens the shard if it is closed, and keeps it open until unpin. Returns 0 and sets *file_out, or
  * the error of opening it. */
 int stk_open_files_pin(struct stk_open_files *files, const struct stk_index *index, uint32_t shard,

@@ -249,9 +249,14 @@ class Turns:
             first.update(mix=None, agreed=0, horizon=0)
             os.pwrite(self._fd, content or json.dumps(first).encode(), 0)
 
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, OSError):
-            os.close(self._fd)
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        # Needs no global: when a script ends, modules are cleared before objects in globals.
+        fd = self.__dict__.pop("_fd", None)
+        try:
+            if fd is not None:
+                _close(fd)
+        except OSError:
+            pass
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[dict[str, Any]]:

@@ -6,10 +6,12 @@
 #include "loader/pending/loader_private.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define SIDE_MAX (1ll << 31)
 #define SLOT_BYTES_MAX (1ull << 40)
+#define EXTENSIONS_TEXT_BYTES 256
 
 static int open_array(struct stk_loader_field *field, const struct stoker_field_options *given,
                       struct stoker_error *error);
@@ -19,6 +21,55 @@ static int follow(struct stoker_loader *loader, uint32_t index,
                   const struct stoker_loader_options *options, struct stoker_error *error);
 static int copy_paths(struct stk_loader_field *field, const struct stoker_field_options *given,
                       struct stoker_error *error);
+
+/* The extensions of all samples, separated by spaces, as many as fit. */
+static void list_extensions(const struct stk_index *index, char text[EXTENSIONS_TEXT_BYTES])
+{
+    uint64_t count = stk_index_extensions(index);
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (uint64_t i = 0; i < count; i++) {
+        const char *extension = stk_index_extension(index, (uint32_t)i);
+        size_t bytes = strlen(extension);
+
+        if (used + bytes + 8 > EXTENSIONS_TEXT_BYTES) {
+            memcpy(text + used, " ...", 5);
+            return;
+        }
+        used += (size_t)snprintf(text + used, EXTENSIONS_TEXT_BYTES - used, "%s%s",
+                                 used > 0 ? " " : "", extension);
+    }
+}
+
+static int set_default(struct stk_loader_field *field, const struct stoker_field_options *given,
+                       struct stoker_error *error)
+{
+    bool fixed = given->kind == STOKER_FIELD_INT || given->kind == STOKER_FIELD_FLOAT;
+    bool array = given->kind == STOKER_FIELD_ARRAY && !field->shape.ragged;
+    bool bytes =
+        given->kind == STOKER_FIELD_BYTES || (given->kind == STOKER_FIELD_TEXT && !given->path);
+    uint64_t want = fixed ? 8 : array ? field->shape.item_bytes : given->default_bytes;
+    void *copy;
+
+    if ((!fixed && !array && !bytes) || given->default_bytes != want) {
+        return stk_fail(
+            error, STOKER_ERROR_ARGUMENT, "this field cannot have this default",
+            "numbers, arrays of a fixed shape, and members of text or bytes have defaults; "
+            "choose samples that have the others: subset=\"npy is not none\"",
+            "field '%.64s'", given->name ? given->name : "");
+    }
+    copy = stk_alloc(want + 1, 1);
+    if (!copy) {
+        return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "a default");
+    }
+    if (want > 0) {
+        memcpy(copy, given->default_value, want);
+    }
+    field->default_value = (struct stk_view){copy, want};
+    field->has_default = true;
+    return 0;
+}
 
 static int set_extensions(struct stoker_loader *loader, struct stk_loader_field *field,
                           const char *list, struct stoker_error *error)
@@ -45,10 +96,14 @@ static int set_extensions(struct stoker_loader *loader, struct stk_loader_field 
     if (!field->requested) {
         return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
     }
-    if (field->extension_count == 0 && stk_index_samples(loader->dataset->index) > 0) {
+    if (field->extension_count == 0 && !field->has_default &&
+        stk_index_samples(loader->dataset->index) > 0) {
+        char found[EXTENSIONS_TEXT_BYTES];
+
+        list_extensions(loader->dataset->index, found);
         return stk_fail(error, STOKER_ERROR_MISSING, "no sample has a member for a field",
-                        "'stoker ls' shows the members; name one of their extensions",
-                        "extensions '%s'", list);
+                        "name one of the extensions that the samples have",
+                        "extensions '%s'; the samples have: %s", list, found);
     }
     return 0;
 }
@@ -99,6 +154,8 @@ static int open_image(struct stk_loader_field *field, const struct stoker_field_
     return 0;
 }
 
+static const char any_image[] = "jpg;jpeg;jpe;jfif;png;webp;bmp;ppm;pgm;pbm;pnm";
+
 static int open_field(struct stoker_loader *loader, struct stk_loader_field *field,
                       const struct stoker_field_options *given,
                       const struct stoker_loader_options *options, struct stoker_error *error)
@@ -115,9 +172,7 @@ static int open_field(struct stoker_loader *loader, struct stk_loader_field *fie
     field->shape.slot_bytes = 8;
     switch (given->kind) {
     case STOKER_FIELD_IMAGE:
-        if (!folder && !extensions) {
-            extensions = "jpg;jpeg;jpe;jfif;png;webp";
-        }
+        extensions = folder || extensions ? extensions : any_image;
         status = open_image(field, given, options, error);
         field->image_field = (uint32_t)(field - loader->fields);
         break;
@@ -147,8 +202,8 @@ static int open_field(struct stoker_loader *loader, struct stk_loader_field *fie
     case STOKER_FIELD_ARRAY:
         status = open_array(field, given, error);
         break;
-    case STOKER_FIELD_MASK: /* the image sets its shape */
-        break;
+    case STOKER_FIELD_MASK:
+        break; /* the image sets its shape */
     case STOKER_FIELD_BOXES:
     case STOKER_FIELD_BOX_LABELS:
         status = open_boxes(field, given, error);
@@ -167,6 +222,7 @@ static int open_field(struct stoker_loader *loader, struct stk_loader_field *fie
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a field has an unknown kind",
                         "use enum stoker_field_kind", "kind %u", given->kind);
     }
+    status = status < 0 || !given->has_default ? status : set_default(field, given, error);
     return status == 0 && extensions ? set_extensions(loader, field, extensions, error) : status;
 }
 
@@ -203,6 +259,7 @@ void stk_loader_fields_close(struct stoker_loader *loader)
         stk_free(field->requested);
         stk_free(field->path);
         stk_free(field->labels);
+        stk_free((void *)(uintptr_t)field->default_value.data);
     }
 }
 

@@ -27,6 +27,8 @@ struct stk_loader_field {
     uint32_t image_field; /* MASK, BOXES: the image's field; IMAGE: its own number */
     uint32_t box_format;
     bool normalised, keep_empty;
+    bool has_default;
+    struct stk_view default_value; /* owned: see struct stoker_field_options */
     struct stk_batch_field_shape shape;
 };
 

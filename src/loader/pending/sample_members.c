@@ -37,7 +37,7 @@ static bool find_member(const struct stoker_loader *loader, const struct stk_loa
             *is_damaged = true;
             return false;
         }
-        if (field->extension_count == 0) {
+        if (field->extension_count == 0 && !field->has_default) {
             *member_out = member;
             *number_out = i;
             return true;
@@ -171,7 +171,7 @@ uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_l
         return found.key.bytes;
     }
     if (!find_member(loader, field, &found, &member, &number, &is_damaged)) {
-        return 0;
+        return is_damaged ? 0 : field->default_value.bytes;
     }
     if (member.bytes != STK_ENTIRE_OBJECT) {
         return member.bytes;

@@ -7,6 +7,7 @@
 #include "decode/jpeg_index/jpeg_index.h"
 #include "loader/pending/value_override.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,13 +25,38 @@ static void *slot_of(const struct stk_sample_task *task, uint32_t f)
     return stk_batch_slot(task->pending->batch, f, field_of(task, f)->shape.slot_bytes, task->slot);
 }
 
+/* The extensions that the sample has. */
+static void list_members(const struct stk_sample_task *task, char *text, size_t capacity)
+{
+    const struct stk_index *index = task->pending->loader->dataset->index;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < task->members->sample.member_count; i++) {
+        const char *extension;
+        struct stk_member member;
+
+        if (stk_index_member(index, &task->members->sample, i, &member, NULL) < 0) {
+            return;
+        }
+        extension = stk_index_extension(index, member.extension);
+        if (used + strlen(extension) + 2 > capacity) {
+            return;
+        }
+        used +=
+            (size_t)snprintf(text + used, capacity - used, "%s%s", used > 0 ? " " : "", extension);
+    }
+}
+
 static int fail_missing(struct stk_sample_task *task, uint32_t f)
 {
     const char *requested = field_of(task, f)->requested;
+    char found[160];
 
+    list_members(task, found, sizeof found);
     return stk_fail(&task->error, STOKER_ERROR_MISSING, "the sample lacks a field",
-                    "'stoker ls' shows what it has; name another extension or skip such samples",
-                    "no member '%s'", requested ? requested : "");
+                    "give the field a default=, or choose samples: subset=\"npy is not none\"",
+                    "no member '%.100s'; it has: %s", requested ? requested : "", found);
 }
 
 /* Copies a value of bytes to the space that was planned for it. A value of another size (of a
@@ -245,16 +271,37 @@ static int (*const fill_functions[])(struct stk_sample_task *task, uint32_t f) =
     [STOKER_FIELD_JSON] = fill_document, [STOKER_FIELD_MSGPACK] = fill_document,
 };
 
+static int fill_default(struct stk_sample_task *task, uint32_t f)
+{
+    const struct stk_loader_field *field = field_of(task, f);
+    uint8_t *slot;
+
+    if (field->kind == STOKER_FIELD_BYTES || field->kind == STOKER_FIELD_TEXT) {
+        return copy_bytes(task, f, field->default_value);
+    }
+    slot = slot_of(task, f);
+    for (uint64_t at = 0; at < field->shape.slot_bytes; at += field->default_value.bytes) {
+        memcpy(slot + at, field->default_value.data, field->default_value.bytes);
+    }
+    return 0;
+}
+
 static int fill_field(struct stk_sample_task *task, uint32_t f)
 {
     const struct stk_loader_field *field = field_of(task, f);
+    int status;
 
     STK_ASSERT(field->kind < STK_COUNT(fill_functions) && fill_functions[field->kind]);
     if (!task->members->parts[f].found &&
         stk_sample_needs_member(task->pending->loader, field, &task->members->sample)) {
-        return fail_missing(task, f);
+        return field->has_default ? fill_default(task, f) : fail_missing(task, f);
     }
-    return fill_functions[field->kind](task, f);
+    status = fill_functions[field->kind](task, f);
+    if (status == STOKER_ERROR_MISSING && field->has_default) { /* nothing at the path */
+        task->error = (struct stoker_error){0};
+        status = fill_default(task, f);
+    }
+    return status;
 }
 
 /* Adds the shard, the key and the offset in the shard to the error of a field. */

@@ -73,6 +73,22 @@ static void substitute(struct stk_sample_task *task)
     }
 }
 
+/* Whether the shard was overwritten: then what looks like damage is a wrong place. */
+static bool is_shard_changed(struct stk_sample_task *task, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = task->pending->loader->dataset;
+    uint32_t shard = task->members->sample.shard;
+    struct stk_file *file;
+    bool changed;
+
+    if (stk_open_files_pin(&dataset->files, dataset->index, shard, &file, NULL) < 0) {
+        return false;
+    }
+    changed = stk_dataset_check_shard(dataset, shard, file, true, error) < 0;
+    stk_dataset_unpin(dataset, shard, file);
+    return changed;
+}
+
 void stk_substitute_or_fail(struct stk_sample_task *task, int status)
 {
     struct stoker_engine *engine = task->worker->engine;
@@ -84,6 +100,9 @@ void stk_substitute_or_fail(struct stk_sample_task *task, int status)
     }
     /* A wrong place in a changed index is no damage of the sample that the index had there. */
     if (stk_loader_maps_check_now(task->pending->loader, &changed) < 0) {
+        task->error = changed;
+    }
+    if (stk_error_is_data(task->error.status) && is_shard_changed(task, &changed)) {
         task->error = changed;
     }
     if (stk_error_is_data(task->error.status) && record_damage(task, 0) &&
