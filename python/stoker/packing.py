@@ -171,7 +171,8 @@ def _run_to(
     data, sending = os.path.join(folder, "data"), os.path.join(folder, "sending")
     if not os.path.exists(sending):
         _check_bucket(dataset.engine, url)
-        for there in files.ls(f"{url}/", engine=dataset.engine):
+        there = _first_below(url, dataset.engine)
+        if there is not None:
             raise from_native(
                 -errno.EEXIST, "EEXIST", "there are objects already", f"'{url}/{there.name}'",
                 "name another prefix, remove it (stoker.rm), or give the settings that it was "
@@ -192,6 +193,13 @@ def _run_to(
     _send(dataset.engine, data, sending, url)
     shutil.rmtree(folder)
     return done
+
+
+def _first_below(url: str, engine: Engine) -> files.FileInfo | None:
+    try:
+        return next(iter(files.ls(f"{url}/", engine=engine)), None)
+    except FileNotFoundError:
+        return None
 
 
 def _send(engine: Engine, data: str, sending: str, url: str) -> None:

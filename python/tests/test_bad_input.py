@@ -281,7 +281,7 @@ def test_tar(tmp_path, engine, name):
         assert error.key == key
     if has_offset:
         assert error.offset is not None and 0 <= error.offset <= os.path.getsize(source)
-    assert str(error) == f"{error.what}, {error.where}; {error.advice}"
+    assert str(error) == f"{error.what}: {error.where}\n  {error.advice}"
 
 
 def file(name, data):

@@ -51,7 +51,8 @@ def tars(tmp_path):
 def packed_once(tmp_path_factory):
     root = tmp_path_factory.mktemp("packed")
     make.tar(root / "src" / "a.tar", list(itertools.chain(*map(members, range(SAMPLES)))))
-    done = test_cli.stoker("pack", "--shard-size", "60K", root / "src", root / "dst")
+    done = test_cli.stoker("pack", "--keep-order", "--shard-size", "60K", root / "src",
+                           root / "dst")
     assert done.returncode == 0, done.stderr
     assert len(list((root / "dst").glob("*.tar"))) == 2
     return root / "dst"
