@@ -49,7 +49,9 @@ class Pages(servers.Handler):
         elif "restype" in query:
             marker = "" if following is None else following
             body = "".join(f"<BlobPrefix><Name>set/{name}</Name></BlobPrefix>"
-                           if name.endswith("/") else f"<Blob><Name>set/{name}</Name></Blob>"
+                           if name.endswith("/") else
+                           f"<Blob><Name>set/{name}</Name><Properties><Content-Length>1"
+                           "</Content-Length></Properties></Blob>"
                            for name in names)
             body = (f"<EnumerationResults><Blobs>{body}</Blobs><NextMarker>{marker}</NextMarker>"
                     "</EnumerationResults>")

@@ -84,10 +84,10 @@ static bool is_printable(struct stk_view bytes)
 /* Names text by its begin. */
 static const char *text_format(struct stk_view bytes, const char **advice_out)
 {
-    size_t mark = is_at(bytes, 0, "\xef\xbb\xbf", 3) ? 3 : 0;
-    size_t at = mark;
+    size_t at = is_at(bytes, 0, "\xef\xbb\xbf", 3) ? 3 : 0;
+    size_t end = stk_min(bytes.bytes, TEXT_BYTES_MAX);
 
-    while (at < bytes.bytes && bytes.data[at] <= ' ') {
+    while (at < end && bytes.data[at] <= ' ') {
         at++;
     }
     if (is_at(bytes, at, "version https://git-lfs", 23)) {
