@@ -77,6 +77,8 @@ int stoker_dataset_problem(const struct stoker_dataset *dataset, uint64_t i, con
     return 0;
 }
 
+/* A path that cannot be looked at counts as a local disk: one failed call must not choose another
+ * order, and the reads of the shard report what is wrong. */
 static bool shard_reads_are_free(const struct stoker_dataset *dataset, uint32_t shard)
 {
     const struct stk_index *index = dataset->index;
@@ -88,8 +90,8 @@ static bool shard_reads_are_free(const struct stoker_dataset *dataset, uint32_t 
     }
     return stk_index_shard_compression(index, shard) == STK_COMPRESSION_NONE &&
            stk_index_path(index, shard, path, NULL) == 0 && !stk_io_is_url(path) &&
-           stk_io_stat_path(dataset->engine->io, path, &stat, NULL) == 0 &&
-           stk_filesystem_has_free_reads(stat.device);
+           (stk_io_stat_path(dataset->engine->io, path, &stat, NULL) < 0 ||
+            stk_filesystem_has_free_reads(stat.device));
 }
 
 bool stk_dataset_reads_are_free(const struct stoker_dataset *dataset)
@@ -573,13 +575,14 @@ static bool is_plain_tar(const struct stoker_dataset *dataset, uint32_t shard)
            strstr(path, ".t");
 }
 
+/* Returns 0 if the stamp was taken, 1 if the file cannot be looked at now, or an error. */
 static int check_first(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
                        struct stk_file_stamp *stamp, struct stoker_error *error)
 {
     struct stk_stat about;
 
     if (stk_io_stat_file(dataset->engine->io, file, &about, NULL) < 0) {
-        return 0;
+        return 1;
     }
     if (!stk_dataset_is_joined(dataset) &&
         about.bytes != stk_index_shard_bytes(dataset->index, shard)) {
@@ -623,6 +626,7 @@ int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, stru
     if (!stamp->known) {
         status = check_first(dataset, shard, file, stamp, error);
         stamp->known = status == 0;
+        status = status > 0 ? 0 : status;
     } else {
         status = check_again(dataset, shard, file, stamp, error);
     }

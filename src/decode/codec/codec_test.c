@@ -26,7 +26,6 @@ static const struct format_row {
     {"json", "{\"error\": 404}", 14, "JSON"},
     {"lfs", "version https://git-lfs.github.com/spec/v1\n", 43, "a Git LFS pointer"},
     {"gif", "GIF89a......", 12, "a GIF"},
-    {"bmp", "BM..........", 12, "a BMP"},
     {"tiff", "II*\0........", 12, "a TIFF"},
     {"avif",
      "\0\0\0\x1c"

@@ -118,6 +118,7 @@ struct result {
 static const struct stoker_pack_options skipping = {.struct_size = sizeof skipping,
                                                     .destination = destination,
                                                     .shard_bytes = SHARD_BYTES,
+                                                    .shuffle = STOKER_SHUFFLE_NONE,
                                                     .on_error = STOKER_ON_ERROR_SKIP,
                                                     .io_retries = STOKER_NO_RETRIES,
                                                     .io_retry_wait_ms = 1,

@@ -105,7 +105,8 @@ static int pack(struct stoker_engine *engine, const struct settings *settings,
                                           .destination = "/out/dst/",
                                           .shard_bytes = settings->shard_bytes,
                                           .pattern = settings->pattern,
-                                          .shuffle = settings->seed ? STOKER_SHUFFLE_FULL : 0,
+                                          .shuffle = settings->seed ? STOKER_SHUFFLE_FULL
+                                                                    : STOKER_SHUFFLE_NONE,
                                           .seed = settings->seed,
                                           .io_retries = STOKER_NO_RETRIES};
     struct stoker_dataset *dataset = NULL;
