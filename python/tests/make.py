@@ -104,3 +104,12 @@ def upload_record(cache, service, bucket, key, upload, checksum=""):
     name = "-".join(hashlib.sha256(part).hexdigest()[:16] for part in (target, value))
     (folder / name).write_bytes(
         b"stoker upload 1\n" + len(target).to_bytes(4, "little") + target + value)
+
+
+def loader(*data, **options):
+    """A stoker.Loader whose order does not depend on where its data are, as the default does."""
+    import stoker
+
+    if "shuffle" not in options:
+        options = {"shuffle": "block", "window": 64, **options}
+    return stoker.Loader(*data, **options)

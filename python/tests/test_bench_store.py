@@ -148,7 +148,7 @@ def test_ctrl_c(ceph, client, moment, tmp_path):
 
 
 def test_what_fails(ceph, nginx, tmp_path):
-    assert "no object" in run("s3://data/none/", ok=1)
+    assert "no such object" in run("s3://data/none/", ok=3)
     assert "not a list of increasing" in run("--sizes", "1M,64K", "s3://data/large", ok=2)
     assert "not a list of increasing" in run("--concurrency", "0", "s3://data/large", ok=2)
     assert "not a URL" in run(tmp_path, ok=2)

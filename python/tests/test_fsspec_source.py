@@ -75,7 +75,7 @@ def sftp(tmp_path_factory):
 
 def samples(source, engine, state=None, stop=None, **options):
     """Keys and bytes of an epoch, and the loader's state then."""
-    with stoker.Loader(source, 7, seed=3, engine=engine, output="numpy", tail="keep",
+    with make.loader(source, 7, seed=3, engine=engine, output="numpy", tail="keep",
                        fields={"key": "__key__", "bin": stoker.Bytes("bin")}, **options) as loader:
         if state is not None:
             loader.load_state_dict(state)
@@ -107,7 +107,7 @@ def test_tars_as_from_files(memory, shelf, engine):
 
 def test_class_folders(memory, shelf, engine):
     def look(source):
-        with stoker.Loader(source, 8, seed=1, engine=engine, output="numpy",
+        with make.loader(source, 8, seed=1, engine=engine, output="numpy",
                            image=[stoker.Resize((16, 16))]) as loader:
             return loader.classes, [(x.copy(), y.tolist()) for x, y in loader]
 
@@ -138,7 +138,8 @@ def test_index_and_tokens(memory, shelf, engine, tmp_path):
     memory.pipe_file("/shelf/t.npy", (tmp_path / "t.npy").read_bytes())
 
     def rows(source):
-        with stoker.TokenLoader(source, 4, 32, engine=engine, output="numpy") as loader:
+        with stoker.TokenLoader(source, 4, 32, shuffle="block", window=64,
+                                engine=engine, output="numpy") as loader:
             return [[np.asarray(rows).tolist() for rows in batch] for batch in loader]
 
     assert rows("memory://shelf/t.npy") == rows(tmp_path / "t.npy") != []
@@ -148,7 +149,7 @@ def keys_of_workers(torch, source):
     import stoker.torch
 
     data = stoker.torch.IterableDataset(source, 5, fields={"key": "__key__"}, seed=2,
-                                        output="numpy")
+                                        shuffle="block", window=64, output="numpy")
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2,
                                          multiprocessing_context="fork", timeout=120)
     return [list(batch["key"]) for batch in loader]
@@ -168,7 +169,7 @@ def test_sftp(sftp, shelf, engine, torch):
     assert found == want and state == told
     assert stats["fsspec"]["sftp"]["bytes"] > 100_000
     assert samples(f"{sftp.url}{shelf}/tars/train-00[0-4].tar", engine)[0] == want
-    with stoker.Loader(f"{sftp.url}{shelf}/pictures", 8, engine=engine, output="numpy",
+    with make.loader(f"{sftp.url}{shelf}/pictures", 8, engine=engine, output="numpy",
                        image=[stoker.Resize((16, 16))]) as loader:
         assert len(loader.classes) == 3 and sum(len(labels) for _, labels in loader) == 24
     with pytest.raises(FileNotFoundError, match=r"sftp://.*/none\.tar"):
@@ -185,7 +186,7 @@ def test_sftp_comes_again(sftp, engine, tmp_path, waiting):
     for shard in "01":
         make.tar(tmp_path / f"{shard}.tar",
                  [(f"{shard}{name}.bin", os.urandom(600_000)) for name in "abcde"])
-    with stoker.Loader(f"{sftp.url}{tmp_path}", 1, engine=engine, output="numpy", shuffle="none",
+    with make.loader(f"{sftp.url}{tmp_path}", 1, engine=engine, output="numpy", shuffle="none",
                        fields={"key": "__key__", "bin": stoker.Bytes("bin")},
                        batches_ahead=1) as loader:
         stream = iter(loader)
@@ -277,11 +278,11 @@ def test_a_connection_that_ends_like_a_file(engine, tmp_path):
     with stoker.Dataset(f"ending://{tmp_path}", engine=engine) as dataset:
         fields = {"bin": stoker.Bytes("bin")}
         Ending.breaks = 1  # before it reads ahead
-        with stoker.Loader(dataset, 1, output="numpy", shuffle="none", fields=fields) as loader:
+        with make.loader(dataset, 1, output="numpy", shuffle="none", fields=fields) as loader:
             assert [bytes(batch["bin"][0]) for batch in loader] == [body, body]
             assert Ending.breaks == 0
         os.truncate(path, 70_000)
-        with stoker.Loader(dataset, 1, output="numpy", shuffle="none", fields=fields) as loader:
+        with make.loader(dataset, 1, output="numpy", shuffle="none", fields=fields) as loader:
             with pytest.raises(stoker.ChangedError, match="shorter"):
                 list(loader)
 
@@ -317,7 +318,7 @@ def test_what_is_missing(engine, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "fsspec.registry", None)
         with pytest.raises(stoker.UnsupportedError, match="pip install fsspec"):
-            stoker.Loader("sftp://host/d", 1, engine=engine)
+            make.loader("sftp://host/d", 1, engine=engine)
     with pytest.raises(stoker.ArgumentError, match="begins with a store"):
         stoker.Dataset("s3://bucket/a.zip::simplecache::memory://x", engine=engine)
 

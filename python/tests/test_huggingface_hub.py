@@ -11,6 +11,7 @@ import os
 import subprocess
 
 import object_server
+import make
 import pytest
 import stoker
 from test_cli import COMMAND
@@ -24,7 +25,7 @@ REPOSITORY = "datasets/org/name"
 def rows(source, engine):
     """Of two epochs: the first is read from what came with the headers, the second by ranges."""
     found = []
-    with stoker.Loader(stoker.Dataset(source, engine=engine), 8, fields=FIELDS, output="numpy",
+    with make.loader(stoker.Dataset(source, engine=engine), 8, fields=FIELDS, output="numpy",
                        tail="keep", seed=3) as loader:
         for batch in (*loader, *loader):
             columns = [[bytes(value) for value in column] if name in ("jpg", "bin")
@@ -141,7 +142,7 @@ def test_files_that_come_whole_are_proven(hub, engine, tars):
     far = faulty(hub.far)
     far.at, far.flips = len(body) // 2, 2
     assert rows(url, engine) == want and far.flips == 0
-    with stoker.Loader(url, 8, fields=FIELDS, output="numpy", engine=engine) as loader:
+    with make.loader(url, 8, fields=FIELDS, output="numpy", engine=engine) as loader:
         told = loader.stats()["store"]  # of all that the engine read
     assert told["hf"]["checked"] >= len(body) and told["damaged"] == 2
     far.flips = 10**9
@@ -155,7 +156,7 @@ def test_a_file_that_is_replaced(hub, engine):
     dataset = stoker.Dataset(f"hf://{REPOSITORY}/data/train-000.tar", engine=engine)
     data = hub.objects[name]
     hub.objects[name] = data[:1000] + b"?" + data[1001:]
-    with pytest.raises(stoker.Error, match="replaced"), stoker.Loader(
+    with pytest.raises(stoker.Error, match="replaced"), make.loader(
             dataset, 4, fields=FIELDS, output="numpy", tail="keep") as loader:
         for _ in range(3):  # the bytes that were brought with the headers are those of before
             list(loader)

@@ -38,11 +38,14 @@ def values(path, options, **engine):
         engine = stack.enter_context(stoker.Engine(threads=2, memory="512MiB", **engine))
         options = {"fields": {"bin": stoker.Bytes("bin")}, "output": "numpy", "seed": 5} | options
         loader = stack.enter_context(
-            stoker.Loader(stoker.Dataset(str(path), engine=engine), engine=engine, **options)
+            make.loader(stoker.Dataset(str(path), engine=engine), engine=engine, **options)
         )
         for batch in loader:
             got += [bytes(value) for value in batch["bin"]]
         return got, loader.stats()
+
+
+PAGE = 4096  # the first use of a shard compares some headers of its index: reads of 1 to 4 pages
 
 
 class Sent:
@@ -50,7 +53,7 @@ class Sent:
     (The loader goes on into the next epoch, so their number says nothing.)"""
 
     def __init__(self, mounted, kept, takes=TAKES, size=BYTES):
-        sent = mounted.reads(".tar")
+        sent = [read for read in mounted.reads(".tar") if read[1] > 4 * PAGE]
         self.sizes, self.count = [size for _, size in sent], len(sent)
         whole = sum(
             begin <= i * takes + 512 and i * takes + 512 + size <= begin + length
@@ -146,7 +149,7 @@ def test_whole_requests(tmp_path):
     put_tars(tmp_path / "data", samples=400, size=5000, tars="abc")
     with Mount(tmp_path / "data", tmp_path / "m") as mounted:
         got, _ = values(mounted.point, {"shuffle": "none", "batch_size": 600})
-        sizes = [size for _, size in mounted.reads(".tar")]
+        sizes = [size for _, size in mounted.reads(".tar") if size > PAGE]
     assert got == values(tmp_path / "data", {"shuffle": "none", "batch_size": 600})[0]
     assert max(sizes) == MIB and min(sizes) > 5000, sizes
 
@@ -163,7 +166,7 @@ def test_two_mounts(tmp_path):
         for mount, most in ((small, 128 * KIB), (large, MIB), (small, 128 * KIB)):
             mount.forget()
             dataset = stoker.Dataset(str(mount.point), engine=engine)
-            with stoker.Loader(dataset, fields={"bin": stoker.Bytes("bin")}, **DENSE) as loader:
+            with make.loader(dataset, fields={"bin": stoker.Bytes("bin")}, **DENSE) as loader:
                 assert sum(len(batch["bin"]) for batch in loader) == SAMPLES // 2
             assert most // 2 < Sent(mount, DENSE["subset"]).most <= most
 

@@ -46,7 +46,8 @@ def source(tmp_path_factory):
 
 
 def pack(source, destination, **options):
-    return stoker.pack(source, destination, **{**SIZES, "on_error": "skip", **options})
+    return stoker.pack(source, destination,
+                       **{**SIZES, "on_error": "skip", "keep_order": True, **options})
 
 
 def removed(a, b):
@@ -141,7 +142,7 @@ def test_threads(source, tmp_path):
     for threads in (1, 2, 7):
         out = tmp_path / str(threads)
         out.mkdir()
-        words = [COMMAND, "pack", "--json", "--threads", str(threads), "--short-side", "60"]
+        words = [COMMAND, "pack", "--keep-order", "--json", "--threads", str(threads), "--short-side", "60"]
         words += ["--shard-size", "20000", "--on-error", "skip", "--quarantine", out / "bad.jsonl"]
         status, _, text = run_words([*words, source, out / "dst"])
         assert status == 0

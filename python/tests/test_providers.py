@@ -18,6 +18,7 @@ import tarfile
 import threading
 
 import object_server
+import make
 import pytest
 import servers
 import stoker
@@ -32,7 +33,7 @@ NAMES = ["b c+d%41.tar", "ü&<>'\".tar", "x=y;z.tar", "control\1.tar", "sub/x.ta
 
 def rows(source, engine, **options):
     found = []
-    with stoker.Loader(stoker.Dataset(source, engine=engine), 8, fields=FIELDS, output="numpy",
+    with make.loader(stoker.Dataset(source, engine=engine), 8, fields=FIELDS, output="numpy",
                        tail="keep", seed=3, **options) as loader:
         for batch in loader:
             columns = [[bytes(value) for value in column] if name in ("jpg", "bin")
@@ -161,7 +162,7 @@ def test_an_object_that_is_replaced(store, engine, tars):
     dataset = stoker.Dataset(f"{store.base}/{name}", engine=engine)
     data = store.objects["data", name]
     store.objects["data", name] = data[:1000] + b"?" + data[1001:]
-    with pytest.raises(stoker.Error, match="replaced"), stoker.Loader(
+    with pytest.raises(stoker.Error, match="replaced"), make.loader(
             dataset, 4, fields=FIELDS, output="numpy", tail="keep") as loader:
         for _ in range(3):  # the bytes that were brought with the headers are those of before
             list(loader)

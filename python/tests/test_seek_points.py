@@ -20,6 +20,7 @@ import struct
 import subprocess
 import tarfile
 
+import make
 import pytest
 import stoker
 from test_index import cache, run  # noqa: F401
@@ -122,7 +123,7 @@ def packed(data, name):
 def stream(source, engine, **options):
     fields = {"key": "__key__", "n": stoker.Int("cls"), "b": stoker.Bytes("bin")}
     options = {"fields": fields, "seed": 3, "tail": "keep", "output": "numpy"} | options
-    loader = stoker.Loader(source, 7, engine=engine, **options)
+    loader = make.loader(source, 7, engine=engine, **options)
     epochs = [batch for _ in range(2) for batch in loader]
     return [(list(batch["key"]), [bytes(b) for b in batch["b"]]) for batch in epochs]
 

@@ -10,6 +10,7 @@ import json
 import os
 
 import object_server
+import make
 import pytest
 import stoker
 from test_copy import FILES, LARGE, PART, below, bucket, copy, random_bytes, run, tree  # noqa: F401
@@ -78,7 +79,7 @@ def test_read(bucket, tars, tmp_path, monkeypatch):  # noqa: F811
     assert json.loads(silent(run("stat", "--json", f"{bucket.url}/large")))["bytes"] == LARGE
     with stoker.Engine(threads=2, memory="256MiB", check_etags=True) as engine:
         def keys(source):
-            with stoker.Loader(stoker.Dataset(source, engine=engine), 8, output="numpy",
+            with make.loader(stoker.Dataset(source, engine=engine), 8, output="numpy",
                                fields={"key": "__key__", "jpg": stoker.Bytes("jpg")}, seed=3,
                                tail="keep") as loader:
                 return [(key, bytes(jpg)) for batch in loader

@@ -29,7 +29,7 @@ WAIT = 120  # seconds: a bound for what ends much sooner
 def rows(source, engine, fields=FIELDS, batch_size=8, epochs=1, **options):
     """All samples, as plain values."""
     found = []
-    with stoker.Loader(stoker.Dataset(source, engine=engine), batch_size, fields=fields,
+    with make.loader(stoker.Dataset(source, engine=engine), batch_size, fields=fields,
                        output="numpy", tail="keep", **options) as loader:
         for _ in range(epochs):
             for batch in loader:
@@ -111,7 +111,7 @@ def test_bytes_are_asked_for_once(nginx, shelf, memory):
     want = rows(f"{shelf}/once/{{0,1,2}}.tar", engine, fields, seed=2)
     dataset = stoker.Dataset(f"{nginx.url}/once/{{0,1,2}}.tar", engine=engine, index="never")
     found, asked = [], []
-    with stoker.Loader(dataset, 8, fields=fields, output="numpy", tail="keep", seed=2) as loader:
+    with make.loader(dataset, 8, fields=fields, output="numpy", tail="keep", seed=2) as loader:
         for batch in loader:
             found += zip(batch["key"], map(bytes, batch["bin"]), strict=True)
             asked.append(loader.stats()["store"]["http"]["bytes"])
@@ -139,7 +139,7 @@ def test_class_folders_in_s3(ceph, shelf, engine):
     assert rows("s3://data/pictures", engine, fields, seed=1) == want
     image = [stoker.RandomResizedCrop(32), stoker.Normalize()]
     for source in (f"{shelf}/pictures", "s3://data/pictures"):
-        with stoker.Loader(source, 8, image=image, engine=engine, output="numpy") as loader:
+        with make.loader(source, 8, image=image, engine=engine, output="numpy") as loader:
             batches = [(images.copy(), labels.copy()) for images, labels in loader]
         want = batches if source.startswith("/") else want
     assert all(np.array_equal(a, b) for pair in zip(want, batches, strict=True)
@@ -149,7 +149,7 @@ def test_class_folders_in_s3(ceph, shelf, engine):
 def test_resume(ceph, shelf, engine):
     """A state of local files goes on in the store, and the reverse: it is the same data."""
     def open_at(base):
-        return stoker.Loader(f"{base}/tars", 7, fields={"id": "__id__", "bin": FIELDS["bin"]},
+        return make.loader(f"{base}/tars", 7, fields={"id": "__id__", "bin": FIELDS["bin"]},
                              seed=9, engine=engine, output="numpy")
 
     def take(loader, count):
@@ -203,7 +203,7 @@ def test_replaced_while_it_is_read(ceph, shelf, engine):
     client.put_object(Bucket="fleeting", Key="a.tar", Body=body)
     dataset = stoker.Dataset("s3://fleeting/a.tar", engine=engine)
     client.put_object(Bucket="fleeting", Key="a.tar", Body=body[:512] + body[512:][::-1])
-    loader = stoker.Loader(dataset, 1, fields={"bin": stoker.Bytes("bin")})
+    loader = make.loader(dataset, 1, fields={"bin": stoker.Bytes("bin")})
     with pytest.raises(stoker.ChangedError, match=r"was replaced.*s3://fleeting/a\.tar.*HTTP 412"):
         list(loader)
 
@@ -287,7 +287,7 @@ def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
         table = tmp_path / "prices.json"
         table.write_text('{"stores": {"s3": {"get": 2, "list": 100, "gigabyte": 1e9}}}')
         monkeypatch.setenv("STOKER_PRICES", str(table))
-        with stoker.Loader("s3://data/tars", 8, fields={"id": "__id__", "bin": FIELDS["bin"]},
+        with make.loader("s3://data/tars", 8, fields={"id": "__id__", "bin": FIELDS["bin"]},
                            engine=engine) as loader:
             list(loader)
             store = loader.stats()["store"]

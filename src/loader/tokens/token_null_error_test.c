@@ -19,7 +19,7 @@ struct rig {
 
 static void rig_open(struct rig *rig)
 {
-    static const char *const bad_idx = "MMIDIDX\0\0 and no index behind it, but 60 bytes ......";
+    static const char bad_idx[60] = "MMIDIDX\0\0 and no index behind it, but 60 bytes ......";
     static uint16_t tokens[TOKENS];
     static uint64_t large[8] = {0, 0, UINT64_MAX, 0};
     static uint8_t llmc[1028];

@@ -230,20 +230,24 @@ static char *read_text(const char *path, size_t *bytes_out)
 int copy_names_read(const char *path, const char *const **names_out, size_t *count_out)
 {
     size_t bytes, count = 0, limit = 1;
-    char *text = read_text(path, &bytes), end;
+    char *read = read_text(path, &bytes), *text, end;
     const char **names;
 
-    if (!text) {
+    if (!read) {
         return fail_names(path, "cannot read the list of names");
     }
-    end = memchr(text, '\0', bytes) ? '\0' : '\n';
+    end = memchr(read, '\0', bytes) ? '\0' : '\n';
     for (size_t i = 0; i < bytes; i++) {
-        limit += text[i] == end;
+        limit += read[i] == end;
     }
-    names = malloc(limit * sizeof *names);
+    names = malloc(limit * sizeof *names + bytes + 1);
     if (!names) {
+        free(read);
         return fail_names(path, "out of memory for the list of names");
     }
+    text = (char *)(names + limit);
+    memcpy(text, read, bytes + 1);
+    free(read);
     for (size_t at = 0; at < bytes;) {
         char *stop = memchr(text + at, end, bytes - at);
         size_t name_bytes = stop ? (size_t)(stop - text) - at : bytes - at;
@@ -256,5 +260,10 @@ int copy_names_read(const char *path, const char *const **names_out, size_t *cou
     }
     *names_out = names;
     *count_out = count;
-    return count > 0 ? EXIT_FINE : fail_names(path, "the list of names is empty");
+    if (count == 0) {
+        free(names);
+        *names_out = NULL;
+        return fail_names(path, "the list of names is empty");
+    }
+    return EXIT_FINE;
 }

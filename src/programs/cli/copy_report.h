@@ -30,7 +30,8 @@ int copy_report_failure(struct copy_report *report, int status, const struct sto
 /* Prints the result. kind: enum stoker_copy_kind. */
 void copy_report_print(struct copy_report *report, uint32_t kind);
 
-/* Reads names from a file, or from stdin for "-". Returns an exit status. */
+/* Reads names from a file, or from stdin for "-". Returns an exit status; EXIT_FINE: the caller
+ * frees *names_out, which has the text of the names, too. */
 int copy_names_read(const char *path, const char *const **names_out, size_t *count_out);
 
 #endif

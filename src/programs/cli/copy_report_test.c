@@ -5,6 +5,7 @@
 
 #include "test/t.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ static void check(const char *what, const char *text, size_t bytes, const char *
         snprintf(got + strlen(got), sizeof got - strlen(got), "<%s>", names[i]);
     }
     T_STR(what, got, want);
+    free((void *)(uintptr_t)names);
     unlink(path);
 }
 
