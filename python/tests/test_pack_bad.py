@@ -142,7 +142,8 @@ def test_threads(source, tmp_path):
     for threads in (1, 2, 7):
         out = tmp_path / str(threads)
         out.mkdir()
-        words = [COMMAND, "pack", "--keep-order", "--json", "--threads", str(threads), "--short-side", "60"]
+        words = [COMMAND, "pack", "--keep-order", "--json",
+                 "--threads", str(threads), "--short-side", "60"]
         words += ["--shard-size", "20000", "--on-error", "skip", "--quarantine", out / "bad.jsonl"]
         status, _, text = run_words([*words, source, out / "dst"])
         assert status == 0
