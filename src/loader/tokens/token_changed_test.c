@@ -203,6 +203,7 @@ static void test_index(void)
 
 /* ---- the search for EOD ---- */
 
+#ifndef __SANITIZE_THREAD__
 struct writer {
     uint16_t *tokens;
     atomic_bool stop;
@@ -262,11 +263,14 @@ static void test_search(void)
     stoker_tokens_close(tokens);
     rig_close(&rig);
 }
+#endif
 
 int main(void)
 {
     test_index();
+#ifndef __SANITIZE_THREAD__ /* its writer is a thread that stands for another process: a race */
     test_search();
+#endif
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }
