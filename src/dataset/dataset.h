@@ -60,16 +60,15 @@ struct stoker_dataset {
     pthread_mutex_t lock;
 };
 
-/* True if the data set was joined from others. Then it may have both containers and class folders.
- */
-/* Whether reads of single samples in any order cost no more than reads in sequence: the samples are
- * files, or in shards on local disks that need no decompression. Looks at a few shards. */
-bool stk_dataset_reads_are_free(const struct stoker_dataset *dataset);
-/* Shuffle and window of a loader that names none: a full permutation where reads are free, else
- * blocks with the largest window that the budget of memory allows. */
-void stk_dataset_default_order(const struct stoker_dataset *dataset, uint32_t *shuffle_out,
+/* Sets shuffle and window of a loader that names none: a full permutation where reads of single
+ * samples are free, else blocks with the largest window that the budget of memory allows. Returns
+ * whether such reads are free: in any order they cost no more than in sequence, because the samples
+ * are files, or in shards on local disks that need no decompression. Looks at a few shards. */
+bool stk_dataset_default_order(const struct stoker_dataset *dataset, uint32_t *shuffle_out,
                                uint32_t *window_blocks_out);
 
+/* True if the data set was joined from others. Then it may have both containers and class folders.
+ */
 static inline bool stk_dataset_is_joined(const struct stoker_dataset *dataset)
 {
     return dataset->files.ranges != NULL;

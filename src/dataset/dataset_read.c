@@ -54,8 +54,8 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.skipped_special = atomic_load(&dataset->scan.special);
     full.skipped_unnamed = atomic_load(&dataset->scan.unnamed);
     full.problem_count = dataset->objects.problem_count;
-    full.random_reads_free = stk_dataset_reads_are_free(dataset);
-    stk_dataset_default_order(dataset, &full.default_shuffle, &full.default_window_blocks);
+    full.random_reads_free =
+        stk_dataset_default_order(dataset, &full.default_shuffle, &full.default_window_blocks);
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
     return stk_options_write_output(info, &full, sizeof full, "data set info", NULL);
 }
@@ -94,7 +94,7 @@ static bool shard_reads_are_free(const struct stoker_dataset *dataset, uint32_t 
             stk_filesystem_has_free_reads(stat.device));
 }
 
-bool stk_dataset_reads_are_free(const struct stoker_dataset *dataset)
+static bool reads_are_free(const struct stoker_dataset *dataset)
 {
     uint64_t shards = stk_index_shards(dataset->index);
     uint64_t step = stk_max(shards / (SHARDS_INSPECTED - 1), 1);
@@ -110,13 +110,13 @@ bool stk_dataset_reads_are_free(const struct stoker_dataset *dataset)
     return true;
 }
 
-void stk_dataset_default_order(const struct stoker_dataset *dataset, uint32_t *shuffle_out,
+bool stk_dataset_default_order(const struct stoker_dataset *dataset, uint32_t *shuffle_out,
                                uint32_t *window_blocks_out)
 {
     const struct stk_index *index = dataset->index;
     uint64_t samples = stk_max(stk_index_samples(index), 1);
     uint64_t block_bytes = stk_index_bytes(index) / samples * stk_index_block_samples(index);
-    bool is_free = stk_dataset_reads_are_free(dataset);
+    bool is_free = reads_are_free(dataset);
 
     *shuffle_out = is_free ? STOKER_SHUFFLE_FULL : STOKER_SHUFFLE_BLOCK;
     *window_blocks_out =
@@ -125,6 +125,7 @@ void stk_dataset_default_order(const struct stoker_dataset *dataset, uint32_t *s
     if (stk_index_is_sequential(index)) {
         *shuffle_out = STOKER_SHUFFLE_NONE;
     }
+    return is_free;
 }
 
 int stoker_dataset_shard_ends(const struct stoker_dataset *dataset, uint64_t first, uint64_t count,
