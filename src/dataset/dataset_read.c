@@ -8,9 +8,8 @@
 #include "dataset/index_locate.h"
 #include "format/compress/decompress.h"
 #include "format/detect/container_detect.h"
-#include "format/tar/tar.h"
 #include "format/tar/tar_container.h"
-#include "format/tar/wds_name.h"
+#include "index/foreign/header_check.h"
 #include "io/filesystem/filesystem.h"
 #include "order/schedule/order_default.h"
 #include "storage/vfs/vfs.h"
@@ -20,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define LABEL_BYTES_MAX 4096u
 #define SHARDS_INSPECTED 4u /* of many: the first one, the last ones, and some between */
@@ -449,12 +447,8 @@ int stoker_dataset_label(struct stoker_dataset *dataset, uint64_t sample, int64_
 
 /* ---- shards that changed ---- */
 
-#define BLOCK_BYTES 512u
 #define SAMPLES_LOOKED_AT 4u
 #define CHECK_INTERVAL_NS 1000000000ull
-/* A name that the block before the data holds in full, if no extended header gives another. */
-#define NAME_BYTES_MAX 99u
-#define SIZE_MAX_OF_BLOCK (UINT64_C(8) << 30) /* of a size in octal */
 
 static int fail_changed(const struct stoker_dataset *dataset, uint32_t shard, const char *why,
                         struct stoker_error *error)
@@ -467,57 +461,8 @@ static int fail_changed(const struct stoker_dataset *dataset, uint32_t shard, co
     return STOKER_ERROR_CHANGED;
 }
 
-/* Whether all bytes are printable ASCII: an extended header may give another name else. */
-static bool is_plain(struct stk_view text)
-{
-    for (size_t i = 0; i < text.bytes; i++) {
-        if (text.data[i] < 0x20 || text.data[i] > 0x7e) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Parses the block as the header of a member. Returns false if it is none. */
-static bool read_header(const uint8_t *block, struct stk_tar *tar, struct stk_tar_step *step_out)
-{
-    return stk_tar_is_header(block) &&
-           stk_tar_step(tar, (struct stk_view){NULL, 0}, step_out, NULL) == 0 &&
-           stk_tar_step(tar, (struct stk_view){block, BLOCK_BYTES}, step_out, NULL) == 0 &&
-           step_out->event == STK_TAR_MEMBER;
-}
-
-/* Whether the block can be the header of the member. */
-static bool fits(const struct stk_index *index, const struct stk_sample *sample,
-                 const struct stk_member *member, const uint8_t *block)
-{
-    const char *extension = stk_index_extension(index, member->extension);
-    struct stk_tar_step step = {0};
-    struct stk_view key, ending;
-    struct stk_tar *tar = NULL;
-    bool good = true;
-
-    if (stk_tar_open(&tar, UINT64_MAX, NULL, NULL) < 0) {
-        return true;
-    }
-    if (!read_header(block, tar, &step)) {
-        good = false;
-    } else if (step.type == '0' && member->bytes < SIZE_MAX_OF_BLOCK) {
-        good = step.bytes == member->bytes;
-    }
-    if (good && stk_wds_name_split(step.name, &key, &ending) &&
-        sample->key.bytes + strlen(extension) + 1 <= NAME_BYTES_MAX && is_plain(sample->key)) {
-        good = key.bytes == sample->key.bytes &&
-               memcmp(key.data, sample->key.data, key.bytes) == 0 &&
-               ending.bytes == strlen(extension) &&
-               strncasecmp((const char *)ending.data, extension, ending.bytes) == 0;
-    }
-    stk_tar_close(tar);
-    return good;
-}
-
-/* Where the member before the sample's first one ends; 0: there is none. A member that begins
- * before it is a hard link: the header before its data is that of the target. */
+/* Returns the end of the member before the sample's first one; 0 if there is none. A member that
+ * begins before it is a hard link: the header before its data is that of the target. */
 static uint64_t end_before(const struct stk_index *index, uint64_t sample_id,
                            const struct stk_sample *sample)
 {
@@ -530,38 +475,56 @@ static uint64_t end_before(const struct stk_index *index, uint64_t sample_id,
                : 0;
 }
 
+/* Compares the header of a sample's first member with the index. Returns 0 if the header fits, or
+ * cannot be compared. */
+static int check_header(struct stoker_dataset *dataset, uint32_t shard, uint64_t id,
+                        struct stk_file *file, struct stoker_error *error)
+{
+    const struct stk_index *index = dataset->index;
+    uint8_t block[STK_HEADER_BLOCK_BYTES];
+    struct stk_header_claim claim;
+    struct stk_sample sample;
+    struct stk_member member;
+    const char *extension;
+    int64_t got;
+
+    if (stk_index_sample(index, id, &sample, NULL) < 0 ||
+        stk_index_member(index, &sample, 0, &member, NULL) < 0 || member.offset < sizeof block ||
+        member.offset < end_before(index, id, &sample)) {
+        return 0; /* damage of the index is found where it is used */
+    }
+    got = stk_io_read_wait(dataset->engine->io, file, member.offset - sizeof block, block,
+                           sizeof block);
+    if (got < 0) {
+        return stk_io_fail_read(dataset->engine->io, file, got, "cannot read a shard", error);
+    }
+    extension = stk_index_extension(index, member.extension);
+    claim = (struct stk_header_claim){
+        .key = sample.key,
+        .extension = {(const uint8_t *)extension, strlen(extension)},
+        .bytes = member.bytes,
+    };
+    return got == sizeof block && stk_header_block_check(block, &claim) == 1
+               ? fail_changed(dataset, shard,
+                              "the headers of its members are not those of the index", error)
+               : 0;
+}
+
 /* Compares the headers of some members, from the first to the last sample, with the index. */
 static int check_headers(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
                          struct stoker_error *error)
 {
-    const struct stk_index *index = dataset->index;
-    uint64_t first = stk_index_first_sample(index, shard);
-    uint64_t count = stk_index_shard_samples(index, shard);
+    uint64_t first = stk_index_first_sample(dataset->index, shard);
+    uint64_t count = stk_index_shard_samples(dataset->index, shard);
+    int status = 0;
 
-    for (uint64_t i = 0; i < stk_min(count, SAMPLES_LOOKED_AT); i++) {
-        uint64_t id =
-            first + (count <= SAMPLES_LOOKED_AT ? i : (count - 1) * i / (SAMPLES_LOOKED_AT - 1));
-        struct stk_sample sample;
-        struct stk_member member;
-        uint8_t block[BLOCK_BYTES];
-        int64_t got;
+    for (uint64_t i = 0; status == 0 && i < stk_min(count, SAMPLES_LOOKED_AT); i++) {
+        uint64_t number =
+            count <= SAMPLES_LOOKED_AT ? i : (count - 1) * i / (SAMPLES_LOOKED_AT - 1);
 
-        if (stk_index_sample(index, id, &sample, NULL) < 0 ||
-            stk_index_member(index, &sample, 0, &member, NULL) < 0 || member.offset < BLOCK_BYTES ||
-            member.offset < end_before(index, id, &sample)) {
-            continue; /* damage of the index is found where it is used */
-        }
-        got = stk_io_read_wait(dataset->engine->io, file, member.offset - BLOCK_BYTES, block,
-                               sizeof block);
-        if (got < 0) {
-            return stk_io_fail_read(dataset->engine->io, file, got, "cannot read a shard", error);
-        }
-        if (got == sizeof block && !fits(index, &sample, &member, block)) {
-            return fail_changed(dataset, shard,
-                                "the headers of its members are not those of the index", error);
-        }
+        status = check_header(dataset, shard, first + number, file, error);
     }
-    return 0;
+    return status;
 }
 
 static bool is_plain_tar(const struct stoker_dataset *dataset, uint32_t shard)
@@ -576,45 +539,28 @@ static bool is_plain_tar(const struct stoker_dataset *dataset, uint32_t shard)
            strstr(path, ".t");
 }
 
-/* Returns 0 if the stamp was taken, 1 if the file cannot be looked at now, or an error. */
+/* Compares a shard that was just opened with the index. */
 static int check_first(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
-                       struct stk_file_stamp *stamp, struct stoker_error *error)
+                       const struct stk_stat *now, struct stoker_error *error)
 {
-    struct stk_stat about;
+    bool is_joined = stk_dataset_is_joined(dataset);
 
-    if (stk_io_stat_file(dataset->engine->io, file, &about, NULL) < 0) {
-        return 1;
-    }
-    if (!stk_dataset_is_joined(dataset) &&
-        about.bytes != stk_index_shard_bytes(dataset->index, shard)) {
+    if (!is_joined && now->bytes != stk_index_shard_bytes(dataset->index, shard)) {
         return fail_changed(dataset, shard, "it has another size", error);
     }
-    stamp->bytes = about.bytes;
-    stamp->mtime_ns = about.mtime_ns;
     /* A scan has just read the headers. Of an index the stamp is checked, which a copy may keep. */
-    return (dataset->shards_indexed > 0 || stk_dataset_is_joined(dataset)) &&
-                   is_plain_tar(dataset, shard)
+    return (dataset->shards_indexed > 0 || is_joined) && is_plain_tar(dataset, shard)
                ? check_headers(dataset, shard, file, error)
                : 0;
-}
-
-static int check_again(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
-                       const struct stk_file_stamp *stamp, struct stoker_error *error)
-{
-    struct stk_stat about;
-
-    if (stk_io_stat_file(dataset->engine->io, file, &about, NULL) < 0 ||
-        (about.bytes == stamp->bytes && about.mtime_ns == stamp->mtime_ns)) {
-        return 0;
-    }
-    return fail_changed(dataset, shard, "its size or its time changed", error);
 }
 
 int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
                             bool now, struct stoker_error *error)
 {
     struct stk_file_stamp *stamp = stk_open_files_stamp(&dataset->files, shard);
-    uint64_t time = stk_engine_now(dataset->engine);
+    uint64_t time = stk_engine_now(dataset->engine), bytes, mtime_ns;
+    struct stk_stat found;
+    bool known;
     int status = 0;
 
     if (!stamp || stk_vfs_round_trip_bytes(file) > 0) {
@@ -623,19 +569,31 @@ int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, stru
     if (!now && atomic_load_explicit(&stamp->due_ns, memory_order_acquire) > time) {
         return 0;
     }
+    if (stk_io_stat_file(dataset->engine->io, file, &found, NULL) < 0) {
+        return 0; /* reads report what is wrong; the next use looks again */
+    }
+    pthread_mutex_lock(&dataset->files.stamp_lock);
+    known = stamp->known;
+    bytes = stamp->bytes;
+    mtime_ns = stamp->mtime_ns;
+    pthread_mutex_unlock(&dataset->files.stamp_lock);
+    if (!known) { /* without the lock: threads that open other shards do not wait for these reads */
+        status = check_first(dataset, shard, file, &found, error);
+    } else if (found.bytes != bytes || found.mtime_ns != mtime_ns) {
+        status = fail_changed(dataset, shard, "its size or its time changed", error);
+    }
+    if (status < 0) {
+        return status;
+    }
     pthread_mutex_lock(&dataset->files.stamp_lock);
     if (!stamp->known) {
-        status = check_first(dataset, shard, file, stamp, error);
-        stamp->known = status == 0;
-        status = status > 0 ? 0 : status;
-    } else {
-        status = check_again(dataset, shard, file, stamp, error);
-    }
-    if (status == 0) {
-        atomic_store_explicit(&stamp->due_ns, time + CHECK_INTERVAL_NS, memory_order_release);
+        stamp->known = true;
+        stamp->bytes = found.bytes;
+        stamp->mtime_ns = found.mtime_ns;
     }
     pthread_mutex_unlock(&dataset->files.stamp_lock);
-    return status;
+    atomic_store_explicit(&stamp->due_ns, time + CHECK_INTERVAL_NS, memory_order_release);
+    return 0;
 }
 
 int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,

@@ -333,6 +333,42 @@ static void test_headers(void)
     }
 }
 
+static void test_header_block(void)
+{
+    static const char longer[] =
+        "0123456789012345678901234567890123456789012345678901234567890123456789"
+        "0123456789012345678901234567890123456789";
+    static const struct block_row {
+        const char *name, *member; /* NULL: a block of data */
+        const char *key, *extension;
+        uint64_t bytes;
+        int want;
+    } rows[] = {
+        {"fits", "a/0.jpg", "a/0", "jpg", 700, 0},
+        {"case", "a/0.JPG", "a/0", "jpg", 700, 0},
+        {"another key", "a/1.jpg", "a/0", "jpg", 700, 1},
+        {"another extension", "a/0.png", "a/0", "jpg", 700, 1},
+        {"another size", "a/0.jpg", "a/0", "jpg", 701, 1},
+        {"no header", NULL, "a/0", "jpg", 700, 1},
+        {"a name of an extended header", "a/0.jpg", longer, "jpg", 700, 0},
+        {"its size is compared", "a/0.jpg", longer, "jpg", 701, 1},
+        {"a name that is not ASCII", "a/0.jpg", "\xc3\xa4", "jpg", 700, 0},
+        {"a size of an extended header", "a/0.jpg", "a/0", "jpg", UINT64_C(9) << 30, 0},
+    };
+    static const uint8_t data[700];
+
+    T_EACH(block_row, row, rows)
+    {
+        struct stk_header_claim claim = {view(row->key), view(row->extension), row->bytes};
+        struct t_tar tar = {0};
+
+        t_tar_add(&tar, row->member ? row->member : "x", data, sizeof data);
+        T_EQ(row->name, stk_header_block_check(tar.data + (row->member ? 0 : 512), &claim),
+             row->want);
+        t_tar_free(&tar);
+    }
+}
+
 int main(void)
 {
     test_dali();
@@ -340,5 +376,6 @@ int main(void)
     test_wids();
     test_wids_paths();
     test_headers();
+    test_header_block();
     return t_finish();
 }
