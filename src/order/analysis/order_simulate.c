@@ -114,15 +114,15 @@ static void run_rank(struct part *part, struct node *node, const struct stk_part
         stk_order_samples_strided(epoch, place.position, run, samples);
         for (uint64_t i = 0, next = 0; i < run; i++) {
             uint64_t at = place.position + i * partition->group_count;
+            bool is_left_over = false;
 
             if (i == next) {
                 uint64_t distance = stk_order_left_over_distance(epoch, at);
 
-                next = distance == 0 ? i + 1 : i + stk_min(distance, CHUNK);
-                visit_sample(part, node, at, samples[i], distance == 0);
-            } else {
-                visit_sample(part, node, at, samples[i], false);
+                is_left_over = distance == 0;
+                next = i + stk_max(1, stk_min(distance, CHUNK));
             }
+            visit_sample(part, node, at, samples[i], is_left_over);
         }
     }
     part->slots += slots;
