@@ -309,6 +309,31 @@ static void test_late_pin(void)
     stoker_engine_close(engine);
 }
 
+/* The name of the step is not durable: the save fails, and the step does not exist. */
+static void test_sync_of_the_commit(void)
+{
+    struct stk_sim_rule rule = {.fault = STK_SIM_FAULT_SYNC, .path = ROOT};
+    struct stoker_error error = {0};
+    struct stoker_engine *engine;
+    struct stoker_checkpoint_writer *writer;
+    struct stk_listing listing = {0};
+    struct stk_io *io = NULL;
+
+    T_EQ("world", stk_sim_open(&io, 5, NULL, NULL), 0);
+    engine = open_engine(io);
+    writer = open_writer(engine, ROOT);
+    T_EQ("step 1", save_step(writer, 1, 1, NULL), 0);
+    T_EQ("rule", stk_sim_add_rule(io, &rule), 0);
+    T_EQ("step 2", save_step(writer, 2, 2, &error), -EIO);
+    T_EQ("does not exist", load(engine, ROOT, 2, NULL), -ENOENT);
+    T_EQ("newest", load(engine, ROOT, STOKER_CHECKPOINT_LATEST, &error), 1);
+    T_EQ("list", stk_io_list(io, ROOT, &listing, NULL), 0);
+    T_EQ("nothing else", listing.count, 1);
+    stk_listing_free(&listing);
+    stoker_checkpoint_writer_close(writer);
+    stoker_engine_close(engine);
+}
+
 /* A list needs no descriptor for each file. */
 static void test_few_descriptors(void)
 {
@@ -401,6 +426,7 @@ int main(void)
     test_commit_checks_files();
     test_errors_of_looking();
     test_late_pin();
+    test_sync_of_the_commit();
     test_few_descriptors();
     test_two_writers_of_a_file();
     T_EQ("memory", stk_mem_alive(), alive);

@@ -98,7 +98,8 @@ static int write_manifest(struct stk_io *io, const char *path, struct stk_view t
     return status;
 }
 
-/* The rename is the commit. A folder of this name without a valid manifest is moved away. */
+/* The rename is the commit. A folder of this name without a valid manifest is moved away. If ROOT
+ * cannot be synced, the rename is undone: after an error the step does not exist. */
 static int rename_step(const struct stk_checkpoint_place *place, const struct names *names,
                        uint64_t step, struct stoker_error *error)
 {
@@ -114,7 +115,13 @@ static int rename_step(const struct stk_checkpoint_place *place, const struct na
             (void)stk_place_remove_folder(place, names->trash, NULL);
         }
     }
-    return status < 0 ? status : stk_io_sync_directory(place->io, place->root, error);
+    if (status == 0) {
+        status = stk_io_sync_directory(place->io, place->root, error);
+        if (status < 0) {
+            (void)stk_io_rename(place->io, names->final, names->part, true, NULL);
+        }
+    }
+    return status;
 }
 
 static int commit_folder(const struct stk_checkpoint_place *place, uint64_t step, const char *id,
