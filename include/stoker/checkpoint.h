@@ -244,13 +244,13 @@ struct stoker_checkpoint_gc_options {
     uint32_t keep_best;      /* also the steps with the lowest values of it */
     uint32_t best_is_max;    /* 1: the highest values */
     uint32_t dry_run;        /* 1: only count */
-    uint64_t age_min_s;      /* of the rest of a dead save that no lock shows to be dead, as on
+    uint64_t age_min_s;      /* of the files of a save that no lock shows to be dead, as on
                                 stores; default one day */
 };
 struct stoker_checkpoint_gc_result {
     size_t struct_size;
     uint64_t steps_removed, steps_left; /* committed ones */
-    uint64_t saves_removed;             /* rests of dead saves and of removals */
+    uint64_t saves_removed;             /* folders and stray shards of dead saves and removals */
 };
 /* Removes what retention does not keep, and what dead saves left. Never removes pinned steps, nor
  * the newest step that is complete. */

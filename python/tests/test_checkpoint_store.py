@@ -2,7 +2,10 @@
 
 Method: an S3 server in this process, whose script answers chosen requests with errors."""
 
+import time
+
 import numpy
+import object_server
 import pytest
 import stoker
 import write_server
@@ -120,6 +123,34 @@ def test_lost_answers(store):
         store.script = script
         ckpt.save(1, state(1), wait=True)
         assert lost and ckpt.latest() == 1 and same(ckpt.load(), state(1))
+
+
+def test_objects_of_a_failed_save(store, monkeypatch):
+    """A later save commits the same step: gc removes the objects of the first one once they are
+    old, and nothing else."""
+
+    def refuse(asked):
+        if asked.command == "PUT" and asked.key.endswith(MANIFEST):
+            asked.refuse(403, "AccessDenied")
+            return True
+        return None
+
+    with stoker.Checkpointer(URL) as ckpt:
+        store.script = refuse
+        with pytest.raises(OSError, match=MANIFEST):
+            ckpt.save(1, state(1), wait=True)
+        store.script = None
+        (left,) = keys(store)
+        ckpt.save(1, state(2), wait=True)
+        store.objects["b", "run/step-0000000001/notes.txt"] = b"of the user"
+        committed = set(keys(store)) - {left}
+        with monkeypatch.context() as now:
+            now.setattr(object_server, "MODIFIED", time.time())
+            assert ckpt.gc()[2] == 0 and left in keys(store)
+    with stoker.Engine() as engine, stoker.Checkpointer(URL, engine=engine) as ckpt:
+        assert ckpt.gc(dry_run=True)[2] == 1 and left in keys(store)
+        assert ckpt.gc()[2] == 1 and set(keys(store)) == committed
+        assert same(ckpt.load(), state(2))
 
 
 def test_every_answer_is_lost(store):

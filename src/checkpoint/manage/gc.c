@@ -1,7 +1,6 @@
 /* Retention, and the rests of dead saves. */
 #include "base/mem.h"
 #include "base/options.h"
-#include "checkpoint/layout/step_manifest.h"
 #include "checkpoint/manage/manage.h"
 #include "io/clock.h"
 #include "io/write.h"
@@ -36,7 +35,7 @@ static void keep_best(struct stoker_checkpoint_list *list,
             const struct stk_step_entry *entry = &list->entries[i];
 
             if (entry->status == STOKER_CHECKPOINT_COMMITTED && !chosen[i] &&
-                stk_step_manifest_number(entry->values, options->best_metric, &value) &&
+                stk_step_manifest_number(entry->manifest.values, options->best_metric, &value) &&
                 (best == list->count ||
                  (options->best_is_max ? value >= best_value : value <= best_value))) {
                 best = i;
@@ -103,27 +102,25 @@ static int remove_steps(struct stoker_checkpoint_list *list,
     return status;
 }
 
-/* Nanoseconds since the newest change of a folder and what it contains; 0 if that is unknown. */
+/* Nanoseconds since the newest change of a folder and its entries; 0 if that is unknown. */
 static uint64_t age_of(const struct stk_checkpoint_place *place, const char *folder)
 {
-    uint64_t now_ns = stk_clock_wall_ns(), newest_ns = 0;
     struct stk_listing listing = {0};
     char *path = stk_place_path(place, NULL, folder);
-    struct stk_stat stat;
-    bool known = path && (place->remote || stk_io_stat_path(place->io, path, &stat, NULL) == 0);
+    uint64_t age_ns = !path ? 0 : place->remote ? UINT64_MAX : stk_place_age_ns(place, path);
 
-    newest_ns = known && !place->remote ? stat.mtime_ns : 0;
-    known = known && stk_io_list(place->io, path, &listing, NULL) == 0;
-    for (size_t i = 0; known && i < listing.count; i++) {
+    if (path && stk_io_list(place->io, path, &listing, NULL) < 0) {
+        age_ns = 0;
+    }
+    for (size_t i = 0; age_ns > 0 && i < listing.count; i++) {
         char *file = stk_place_path(place, folder, listing.entries[i].name);
 
-        known = file && stk_io_stat_path(place->io, file, &stat, NULL) == 0;
-        newest_ns = known ? stk_max(newest_ns, stat.mtime_ns) : 0;
+        age_ns = file ? stk_min(age_ns, stk_place_age_ns(place, file)) : 0;
         stk_free(file);
     }
     stk_listing_free(&listing);
     stk_free(path);
-    return known && newest_ns < now_ns ? now_ns - newest_ns : 0;
+    return age_ns;
 }
 
 /* Whether a lock file names a dead process of this host. */
@@ -190,13 +187,9 @@ static void remove_lock(const struct stk_checkpoint_place *place, const char *na
                         uint64_t age_min_ns)
 {
     char *path = stk_place_path(place, NULL, name);
-    uint64_t now_ns = stk_clock_wall_ns();
-    struct stk_stat stat;
 
-    if (path && stk_io_stat_path(place->io, path, &stat, NULL) == 0) {
-        /* Removes the file if it is free. */
-        (void)is_abandoned(place, path,
-                           stat.mtime_ns < now_ns && now_ns - stat.mtime_ns >= age_min_ns);
+    if (path) { /* removes the file if it is free */
+        (void)is_abandoned(place, path, stk_place_age_ns(place, path) >= age_min_ns);
     }
     stk_free(path);
 }
@@ -206,6 +199,22 @@ static bool is_rest(const struct stk_checkpoint_place *place, const char *name, 
 {
     return strncmp(name, STK_PLACE_TRASH, sizeof STK_PLACE_TRASH - 1) == 0 ||
            (ends_with(name, STK_PLACE_PART_SUFFIX) && is_dead(place, name, age_min_ns));
+}
+
+/* Removes a folder, or a file in it, and counts it. */
+static int remove_rest(const struct stk_checkpoint_place *place, const char *folder,
+                       const char *file, const struct stoker_checkpoint_gc_options *options,
+                       struct stoker_checkpoint_gc_result *result, struct stoker_error *error)
+{
+    char *path = stk_place_path(place, folder, file);
+    int status = !path              ? stk_fail_memory(error, "checkpoint")
+                 : options->dry_run ? 0
+                 : file             ? stk_place_remove(place, path, error)
+                                    : stk_place_remove_folder(place, path, error);
+
+    result->saves_removed += status == 0;
+    stk_free(path);
+    return status;
 }
 
 /* Removes what dead saves and removals left: first the folders, since the lock of a folder shows
@@ -219,17 +228,12 @@ static int remove_rests(const struct stk_checkpoint_place *place,
 
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         const struct stk_entry *entry = &listing.entries[i];
-        char *path;
 
-        if (entry->kind != STK_ENTRY_DIRECTORY ||
-            strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) != 0 ||
-            !is_rest(place, entry->name, options->age_min_s * NS_PER_SECOND)) {
-            continue;
+        if (entry->kind == STK_ENTRY_DIRECTORY &&
+            strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) == 0 &&
+            is_rest(place, entry->name, options->age_min_s * NS_PER_SECOND)) {
+            status = remove_rest(place, entry->name, NULL, options, result, error);
         }
-        path = options->dry_run ? NULL : stk_place_path(place, NULL, entry->name);
-        status = path ? stk_place_remove_folder(place, path, error) : 0;
-        stk_free(path);
-        result->saves_removed += status == 0;
     }
     for (size_t i = 0; status == 0 && !options->dry_run && i < listing.count; i++) {
         const struct stk_entry *entry = &listing.entries[i];
@@ -244,8 +248,55 @@ static int remove_rests(const struct stk_checkpoint_place *place,
     return status;
 }
 
-/* Objects below a step without a manifest are what a dead save left, or a running one has sent so
- * far: the age of the newest one decides. */
+/* Whether a manifest names a file. *at: where the search begins, and the entry behind the found
+ * one: names in the order of the manifest are found at once. */
+static bool names_file(const struct stk_step_manifest *manifest, const char *name, uint64_t *at)
+{
+    for (uint64_t i = 0; i < manifest->file_count; i++) {
+        uint64_t entry = (*at + i) % manifest->file_count;
+
+        if (strcmp(manifest->files[entry].name, name) == 0) {
+            *at = entry + 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Removes old shards below a committed step that its manifest does not name: an earlier save of
+ * the same step sent them, and failed. */
+static int remove_strays(const struct stk_checkpoint_place *place,
+                         const struct stk_step_entry *step,
+                         const struct stoker_checkpoint_gc_options *options,
+                         struct stoker_checkpoint_gc_result *result, struct stoker_error *error)
+{
+    char folder[STK_PLACE_NAME_BYTES];
+    char *path = stk_place_path(place, stk_place_step_name(step->step, folder), NULL);
+    struct stk_listing listing = {0};
+    uint64_t at = 0;
+    int status =
+        path ? stk_io_list(place->io, path, &listing, error) : stk_fail_memory(error, "checkpoint");
+
+    stk_free(path);
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        const char *name = listing.entries[i].name;
+
+        if (strncmp(name, STK_PLACE_SHARD_PREFIX, sizeof STK_PLACE_SHARD_PREFIX - 1) != 0 ||
+            !ends_with(name, STK_PLACE_SHARD_SUFFIX) || names_file(&step->manifest, name, &at)) {
+            continue;
+        }
+        path = stk_place_path(place, folder, name);
+        if (!path || stk_place_age_ns(place, path) >= options->age_min_s * NS_PER_SECOND) {
+            status = remove_rest(place, folder, name, options, result, error);
+        }
+        stk_free(path);
+    }
+    stk_listing_free(&listing);
+    return status == -ENOENT ? 0 : status; /* another process has removed the step */
+}
+
+/* Objects below a step without a manifest belong to a dead save, or to a running one: the age of
+ * the newest object decides. */
 static int remove_remote_rests(struct stoker_checkpoint_list *list,
                                const struct stk_checkpoint_place *place,
                                const struct stoker_checkpoint_gc_options *options,
@@ -255,20 +306,16 @@ static int remove_remote_rests(struct stoker_checkpoint_list *list,
     int status = 0;
 
     for (size_t i = 0; status == 0 && i < list->count; i++) {
+        const struct stk_step_entry *entry = &list->entries[i];
         char name[STK_PLACE_NAME_BYTES];
-        char *path;
 
-        if (list->entries[i].status != STOKER_CHECKPOINT_INCOMPLETE ||
-            age_of(place, stk_place_step_name(list->entries[i].step, name)) <
-                options->age_min_s * NS_PER_SECOND) {
-            continue;
+        stk_place_step_name(entry->step, name);
+        if (entry->status == STOKER_CHECKPOINT_COMMITTED && entry->kept) {
+            status = remove_strays(place, entry, options, result, error);
+        } else if (entry->status == STOKER_CHECKPOINT_INCOMPLETE &&
+                   age_of(place, name) >= options->age_min_s * NS_PER_SECOND) {
+            status = remove_rest(place, name, NULL, options, result, error);
         }
-        path = stk_place_path(place, name, NULL);
-        status = !path              ? stk_fail_memory(error, "checkpoint")
-                 : options->dry_run ? 0
-                                    : stk_place_remove_folder(place, path, error);
-        result->saves_removed += status == 0;
-        stk_free(path);
     }
     return status;
 }

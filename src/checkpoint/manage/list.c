@@ -1,7 +1,6 @@
 /* Lists, pins and removes steps. */
 #include "base/mem.h"
 #include "base/options.h"
-#include "checkpoint/layout/step_manifest.h"
 #include "checkpoint/manage/manage.h"
 #include "checkpoint/read/checkpoint.h"
 #include "io/write.h"
@@ -17,7 +16,7 @@ void stoker_checkpoint_list_close(struct stoker_checkpoint_list *list)
         return;
     }
     for (size_t i = 0; i < list->count; i++) {
-        stk_free(list->entries[i].values);
+        stk_step_manifest_deinit(&list->entries[i].manifest);
         stk_free(list->entries[i].reason);
     }
     stk_free(list->entries);
@@ -63,14 +62,9 @@ static int look(struct stk_step_entry *entry, const struct stk_checkpoint_place 
 
     if (status == 0) {
         entry->status = STOKER_CHECKPOINT_COMMITTED;
-        entry->ranks = checkpoint->manifest.ranks;
-        entry->files = checkpoint->file_count;
-        entry->values = stk_strdup(checkpoint->manifest.values);
-        for (uint64_t i = 0; i < checkpoint->file_count; i++) {
-            entry->bytes += checkpoint->files[i].bytes;
-        }
+        entry->manifest = checkpoint->manifest;
+        checkpoint->manifest = (struct stk_step_manifest){0};
         stk_checkpoint_release(checkpoint);
-        status = entry->values ? 0 : -ENOMEM;
     } else if (stk_place_is_absent(status) && status != STOKER_ERROR_MISSING) {
         entry->status = STOKER_CHECKPOINT_INCOMPLETE;
         status = 0;
@@ -134,25 +128,29 @@ int stoker_checkpoint_list_at(const struct stoker_checkpoint_list *list, uint64_
                               struct stoker_checkpoint_step *step_out, struct stoker_error *error)
 {
     struct stoker_checkpoint_step full = {0};
+    const struct stk_step_entry *entry;
     int status =
         stk_options_check_output(step_out, sizeof full, sizeof full.struct_size, "step", error);
 
     if (status < 0 || index >= list->count) {
         return status;
     }
-    full.step = list->entries[index].step;
-    full.status = list->entries[index].status;
-    full.pinned = list->entries[index].pinned;
-    full.bytes = list->entries[index].bytes;
-    full.files = list->entries[index].files;
-    full.ranks = list->entries[index].ranks;
-    full.values = list->entries[index].values;
-    full.reason = list->entries[index].reason;
+    entry = &list->entries[index];
+    full.step = entry->step;
+    full.status = entry->status;
+    full.pinned = entry->pinned;
+    full.files = entry->manifest.file_count;
+    full.ranks = entry->manifest.ranks;
+    full.values = entry->manifest.values;
+    full.reason = entry->reason;
+    for (uint64_t i = 0; i < full.files; i++) {
+        full.bytes += entry->manifest.files[i].bytes;
+    }
     status = stk_options_write_output(step_out, &full, sizeof full, "step", error);
     return status < 0 ? status : 1;
 }
 
-/* The manifest of a step; NULL and -ENOENT if it is not committed. */
+/* Returns 0 if a step has a manifest, or the error of stat: -ENOENT if it has none. */
 static int check_step(const struct stk_checkpoint_place *place, uint64_t step,
                       struct stoker_error *error)
 {

@@ -4,21 +4,21 @@
  *
  * A removal renames the step first (a store: removes the manifest first), so that no reader finds a
  * half of it. What a killed removal or save leaves has a hidden name, and gc() removes it.
- * Owner: the caller. Threads: any. Memory: 100 bytes a step and its values.
+ * Owner: the caller. Threads: any. Memory: the manifest of each step.
  * Bound: the steps of the place. */
 #ifndef CHECKPOINT_MANAGE_MANAGE_H
 #define CHECKPOINT_MANAGE_MANAGE_H
 
+#include "checkpoint/layout/step_manifest.h"
 #include "checkpoint/place/place.h"
 #include "engine/engine.h"
 
 struct stk_step_entry {
-    uint64_t step, bytes, files;
-    uint32_t status; /* enum stoker_checkpoint_status */
-    uint32_t ranks;
-    bool pinned, kept; /* kept: by retention */
-    char *values;      /* owned; of COMMITTED */
-    char *reason;      /* owned; of DAMAGED */
+    uint64_t step;
+    uint32_t status;                   /* enum stoker_checkpoint_status */
+    bool pinned, kept;                 /* kept: by retention */
+    struct stk_step_manifest manifest; /* owned; of COMMITTED, else zeroed */
+    char *reason;                      /* owned; of DAMAGED */
 };
 
 struct stoker_checkpoint_list {

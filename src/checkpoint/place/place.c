@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "io/atomic_file.h"
+#include "io/clock.h"
 #include "storage/object/store.h"
 #include "storage/upload/upload.h"
 #include "storage/vfs/vfs.h"
@@ -224,6 +225,16 @@ int stk_place_stat_now(const struct stk_checkpoint_place *place, const char *pat
         stk_vfs_set_metadata(place->io, path, NULL);
     }
     return stk_io_stat_path(place->io, path, stat_out, error);
+}
+
+uint64_t stk_place_age_ns(const struct stk_checkpoint_place *place, const char *path)
+{
+    uint64_t now_ns = stk_clock_wall_ns();
+    struct stk_stat stat;
+
+    return stk_io_stat_path(place->io, path, &stat, NULL) == 0 && stat.mtime_ns < now_ns
+               ? now_ns - stat.mtime_ns
+               : 0;
 }
 
 int stk_place_check_file(const struct stk_checkpoint_place *place, const char *folder,

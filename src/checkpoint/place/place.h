@@ -23,6 +23,8 @@
 #define STK_PLACE_PIN_SUFFIX ".pin"
 #define STK_PLACE_HIDDEN ".stoker-"
 #define STK_PLACE_TRASH ".stoker-trash-"
+#define STK_PLACE_SHARD_PREFIX "shard-" /* of the file of a rank */
+#define STK_PLACE_SHARD_SUFFIX ".safetensors"
 
 struct stk_store;
 
@@ -67,6 +69,8 @@ static inline bool stk_place_is_absent(int status)
 /* Stat without what this process remembers of an object: another one may have changed it. */
 int stk_place_stat_now(const struct stk_checkpoint_place *place, const char *path,
                        struct stk_stat *stat_out, struct stoker_error *error);
+/* Nanoseconds since the last change of a file or folder; 0 if that is unknown. */
+uint64_t stk_place_age_ns(const struct stk_checkpoint_place *place, const char *path);
 /* Returns 0 if a file of a folder exists with this length; STOKER_ERROR_MISSING or TRUNCATED if
  * not; or another error. */
 int stk_place_check_file(const struct stk_checkpoint_place *place, const char *folder,

@@ -92,9 +92,11 @@ static int init_sink(struct stoker_checkpoint_save *save,
     if (options->file) {
         snprintf(sink->name, sizeof sink->name, "%s", options->file);
     } else if (sink->place->remote) {
-        snprintf(sink->name, sizeof sink->name, "shard-%05u-%s.safetensors", sink->rank, sink->id);
+        snprintf(sink->name, sizeof sink->name,
+                 STK_PLACE_SHARD_PREFIX "%05u-%s" STK_PLACE_SHARD_SUFFIX, sink->rank, sink->id);
     } else {
-        snprintf(sink->name, sizeof sink->name, "shard-%05u.safetensors", sink->rank);
+        snprintf(sink->name, sizeof sink->name,
+                 STK_PLACE_SHARD_PREFIX "%05u" STK_PLACE_SHARD_SUFFIX, sink->rank);
     }
     return 0;
 }

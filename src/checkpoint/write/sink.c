@@ -2,7 +2,6 @@
  * an object. */
 #include "base/mem.h"
 #include "checkpoint/write/writer.h"
-#include "io/clock.h"
 #include "storage/object/store.h"
 #include "storage/upload/upload.h"
 #include "storage/vfs/vfs.h"
@@ -48,7 +47,6 @@ static void remove_old_parts(const struct stk_checkpoint_sink *sink)
     char prefix[sizeof STK_PLACE_HIDDEN + sizeof sink->name];
     struct stk_io *io = sink->place->io;
     struct stk_listing listing = {0};
-    uint64_t now_ns = stk_clock_wall_ns();
     int bytes = snprintf(prefix, sizeof prefix, STK_PLACE_HIDDEN "%s-", sink->name);
 
     if (stk_io_list(io, sink->place->root, &listing, NULL) < 0) {
@@ -57,7 +55,6 @@ static void remove_old_parts(const struct stk_checkpoint_sink *sink)
     for (size_t i = 0; i < listing.count; i++) {
         const struct stk_entry *entry = &listing.entries[i];
         size_t length = strlen(entry->name), suffix = sizeof STK_PLACE_PART_SUFFIX - 1;
-        struct stk_stat stat;
         char *path;
 
         if (entry->kind != STK_ENTRY_FILE || strncmp(entry->name, prefix, (size_t)bytes) != 0 ||
@@ -66,8 +63,7 @@ static void remove_old_parts(const struct stk_checkpoint_sink *sink)
             continue;
         }
         path = stk_place_path(sink->place, NULL, entry->name);
-        if (path && stk_io_stat_path(io, path, &stat, NULL) == 0 && stat.mtime_ns < now_ns &&
-            now_ns - stat.mtime_ns >= OLD_NS) {
+        if (path && stk_place_age_ns(sink->place, path) >= OLD_NS) {
             (void)stk_io_remove(io, path, NULL);
         }
         stk_free(path);
@@ -219,9 +215,8 @@ void stk_sink_abort(struct stk_checkpoint_sink *sink)
         sink->output = NULL;
     }
     if (sink->place->remote) {
-        /* An object that was complete before the manifest failed has a name of its own: gc() finds
-         * it if it cannot be removed now. The store may have committed a manifest whose answer was
-         * lost: then the step needs the object. */
+        /* The store may have committed a manifest whose answer was lost: then the step needs the
+         * object. The object has a name of its own: gc() removes it if no manifest names it. */
         if (sink->object && !sink->single && !sink->manifest_sent) {
             (void)stk_place_remove(sink->place, sink->path, NULL);
         }
