@@ -21,9 +21,9 @@ struct stk_tree_removal {
     void *context;
     /* Called before a file, link or special file is removed. name: below the path; "" for the path
      * itself. Returns 1: it is removed; 0: it stays, and so do the folders above it; a status
-     * below 0 ends the removal. */
+     * below 0 ends the removal. NULL: all are removed. */
     int (*visit)(void *context, const char *name);
-    void (*removed)(void *context); /* called after each that was removed */
+    void (*removed)(void *context); /* called after each that was removed; NULL: none */
     /* Called for each that cannot be removed. Returns 0 to go on with the others, or a status below
      * 0 to end. NULL: ends with that failure. */
     int (*failed)(void *context, const char *name, int status, const struct stoker_error *error);
@@ -52,7 +52,7 @@ struct stk_write_table {
     void (*unlock)(struct stk_io *io, struct stk_file_lock *lock);
     int (*truncate)(struct stk_io *io, struct stk_output *out, uint64_t bytes,
                     struct stoker_error *error);
-    /* The simulated file system has none of these. */
+    /* May be NULL. The simulated file system has resolve, write_at and remove_tree. */
     int (*open_exclusive)(struct stk_io *io, const char *path, struct stk_output **out_out,
                           uint32_t mode, uint64_t *bytes, struct stoker_error *error);
     int (*resolve)(struct stk_io *io, const char *path, char *real, size_t real_bytes);

@@ -305,38 +305,15 @@ static int remove_objects(const struct stk_checkpoint_place *place, const char *
         stk_free(entry);
     }
     stk_walk_close(walk);
-    return status == -ENOENT ? 0 : status;
-}
-
-static int remove_local(const struct stk_checkpoint_place *place, const char *path, uint32_t depth,
-                        struct stoker_error *error)
-{
-    struct stk_listing listing = {0};
-    int status = stk_io_list(place->io, path, &listing, error);
-
-    if (status == -ENOENT) {
-        return 0;
-    }
-    for (size_t i = 0; status == 0 && i < listing.count; i++) {
-        const struct stk_entry *entry = &listing.entries[i];
-        char *name = stk_alloc(strlen(path) + strlen(entry->name) + 2, 1);
-
-        if (!name) {
-            status = stk_fail_memory(error, "'%.400s'", path);
-            break;
-        }
-        snprintf(name, strlen(path) + strlen(entry->name) + 2, "%s/%s", path, entry->name);
-        status = entry->kind == STK_ENTRY_DIRECTORY && !entry->link && depth < STK_PLACE_DEPTH_MAX
-                     ? remove_local(place, name, depth + 1, error)
-                     : stk_io_remove(place->io, name, error);
-        stk_free(name);
-    }
-    stk_listing_free(&listing);
-    return status < 0 ? status : stk_io_remove(place->io, path, error);
+    return status;
 }
 
 int stk_place_remove_folder(const struct stk_checkpoint_place *place, const char *path,
                             struct stoker_error *error)
 {
-    return place->remote ? remove_objects(place, path, error) : remove_local(place, path, 1, error);
+    struct stk_tree_removal how = {.folders = true};
+    int status = place->remote ? remove_objects(place, path, error)
+                               : stk_io_remove_tree(place->io, path, &how, error);
+
+    return status == -ENOENT ? 0 : status;
 }

@@ -78,8 +78,7 @@ int stk_place_check_file(const struct stk_checkpoint_place *place, const char *f
 /* Removes a file or object. Returns 0 also if there is none. */
 int stk_place_remove(const struct stk_checkpoint_place *place, const char *path,
                      struct stoker_error *error);
-/* Removes a folder with its files, of at most STK_PLACE_DEPTH_MAX levels. */
-#define STK_PLACE_DEPTH_MAX 3u
+/* Removes a folder with everything below it. Returns 0 also if there is none. */
 int stk_place_remove_folder(const struct stk_checkpoint_place *place, const char *path,
                             struct stoker_error *error);
 

@@ -95,7 +95,7 @@ static int remove_entry(struct removal *removal, int parent, const char *name, u
         status = unlinkat(parent, name, AT_REMOVEDIR) < 0 ? -errno : 0;
         return status < 0 && status != -ENOENT ? fail_entry(removal, status, kept_out) : 0;
     }
-    status = removal->how->visit(removal->how->context, removal->name);
+    status = removal->how->visit ? removal->how->visit(removal->how->context, removal->name) : 1;
     if (status <= 0) {
         *kept_out = true;
         return status;
@@ -104,7 +104,9 @@ static int remove_entry(struct removal *removal, int parent, const char *name, u
     if (status < 0 && status != -ENOENT) {
         return fail_entry(removal, status, kept_out);
     }
-    removal->how->removed(removal->how->context);
+    if (removal->how->removed) {
+        removal->how->removed(removal->how->context);
+    }
     return 0;
 }
 

@@ -218,6 +218,27 @@ static int remove_path(struct stk_io *io, const char *path, struct stoker_error 
                                            : 0;
 }
 
+/* Removes everything; it calls nothing of *how. */
+static int remove_tree(struct stk_io *io, const char *path, const struct stk_tree_removal *how,
+                       struct stoker_error *error)
+{
+    struct stk_listing listing = {0};
+    int status = stk_io_list(io, path, &listing, error);
+
+    STK_ASSERT(how->folders && !how->visit && !how->removed && !how->failed);
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        const struct stk_entry *entry = &listing.entries[i];
+        char name[PATH_MAX];
+
+        snprintf(name, sizeof name, "%s/%s", path, entry->name);
+        status = entry->kind == STK_ENTRY_DIRECTORY && !entry->link
+                     ? remove_tree(io, name, how, error)
+                     : remove_path(io, name, error);
+    }
+    stk_listing_free(&listing);
+    return status < 0 ? status : remove_path(io, path, error);
+}
+
 static int sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
 {
     struct stk_sim *sim = stk_sim_of(io);
@@ -317,6 +338,7 @@ const struct stk_write_table stk_sim_write_table = {
     .truncate = truncate_output,
     .resolve = sim_resolve,
     .write_at = write_at,
+    .remove_tree = remove_tree,
 };
 
 uint64_t stk_sim_calls(struct stk_io *io)

@@ -107,15 +107,10 @@ static int keep_file(void *context, const char *name)
     return 0;
 }
 
-static void count_nothing(void *context)
-{
-    (void)context;
-}
-
 int stk_copy_remove_folders(struct stoker_copy *copy, const char *source,
                             struct stoker_error *error)
 {
-    struct stk_tree_removal how = {.visit = keep_file, .removed = count_nothing, .folders = true};
+    struct stk_tree_removal how = {.visit = keep_file, .folders = true};
     struct stk_stat stat;
 
     if (stk_io_is_url(source) || copy->options.dry_run || stk_io_is_link(copy->io, source) ||
