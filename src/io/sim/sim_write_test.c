@@ -283,8 +283,7 @@ static int take_lock(struct stk_io *io, const char *path, bool again, struct sto
     return status;
 }
 
-/* Five bytes are written, the last is taken back, and another put there. */
-/* The end first, then over the zero bytes before it; space is reserved. */
+/* Reserves space, writes the end, then writes over the zero bytes before it. */
 static int write_parts(struct stk_io *w, const char *path, struct stoker_error *error)
 {
     struct stk_output *out = NULL;
@@ -301,6 +300,7 @@ static int write_parts(struct stk_io *w, const char *path, struct stoker_error *
     return status;
 }
 
+/* Writes five bytes, truncates the last one, and writes another one there. */
 static int cut_text(struct stk_io *io, const char *path, struct stoker_error *error)
 {
     struct stk_output *out = NULL;
