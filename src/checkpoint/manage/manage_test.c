@@ -86,14 +86,14 @@ static int save_step(struct stoker_checkpoint_writer *writer, uint64_t step, uin
     return status;
 }
 
-/* The value of the tensor in a step or file; or the error of opening or reading it. */
-static int load(struct stoker_engine *engine, const char *path, uint64_t step,
-                struct stoker_error *error)
+/* The value of a tensor in a step or file; or the error of opening or reading it. */
+static int load_tensor(struct stoker_engine *engine, const char *path, uint64_t step,
+                       uint64_t tensor, struct stoker_error *error)
 {
     struct stoker_checkpoint *checkpoint = NULL;
     struct stoker_checkpoint_load *running = NULL;
     uint8_t data[BYTES];
-    struct stoker_checkpoint_range range = {0, 0, BYTES, data};
+    struct stoker_checkpoint_range range = {tensor, 0, BYTES, data};
     int status = stoker_checkpoint_open(&checkpoint, engine, path, step, error);
 
     if (status == 0) {
@@ -105,6 +105,12 @@ static int load(struct stoker_engine *engine, const char *path, uint64_t step,
         stoker_checkpoint_close(checkpoint);
     }
     return status < 0 ? status : data[0];
+}
+
+static int load(struct stoker_engine *engine, const char *path, uint64_t step,
+                struct stoker_error *error)
+{
+    return load_tensor(engine, path, step, 0, error);
 }
 
 /* The save of rank 0 of two, written and not committed: its lock is held. */
@@ -334,7 +340,7 @@ static void test_sync_of_the_commit(void)
     stoker_engine_close(engine);
 }
 
-/* A list needs no descriptor for each file. */
+/* Neither a list nor a load needs a descriptor for each file. */
 static void test_few_descriptors(void)
 {
     char folder[] = "/tmp/stoker-manage-XXXXXX", id[8] = "many";
@@ -352,7 +358,7 @@ static void test_few_descriptors(void)
     writer = open_writer(engine, folder);
     for (uint32_t i = 0; i < RANKS; i++) {
         options.rank = i;
-        T_EQ("save", save_with(writer, &options, 1, &saves[i], NULL), 0);
+        T_EQ("save", save_with(writer, &options, (uint8_t)i, &saves[i], NULL), 0);
         T_EQ("part", stoker_checkpoint_save_part(saves[i], &parts[i], NULL), 0);
     }
     T_EQ("commit", stoker_checkpoint_commit(writer, &options, parts, NULL), 0);
@@ -363,6 +369,8 @@ static void test_few_descriptors(void)
     few = (struct rlimit){40, before.rlim_max};
     T_EQ("limit", setrlimit(RLIMIT_NOFILE, &few), 0);
     T_EQ("list", stoker_checkpoint_list_open(&list, engine, folder, NULL), 0);
+    T_EQ("first", load_tensor(engine, folder, 1, 0, NULL), 0);
+    T_EQ("last", load_tensor(engine, folder, 1, RANKS - 1, NULL), RANKS - 1);
     T_EQ("limit", setrlimit(RLIMIT_NOFILE, &before), 0);
     T_EQ("step", stoker_checkpoint_list_at(list, 0, &step, NULL), 1);
     T_EQ("status", step.status, STOKER_CHECKPOINT_COMMITTED);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "io/descriptor_budget.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +26,7 @@ void stk_checkpoint_release(struct stoker_checkpoint *checkpoint)
         stk_safetensors_deinit(&checkpoint->files[i].layout);
         stk_free(checkpoint->files[i].path);
     }
+    stk_descriptors_release(checkpoint->descriptors);
     stk_step_manifest_deinit(&checkpoint->manifest);
     stk_free(checkpoint->files);
     stk_free(checkpoint->names);
@@ -66,21 +68,34 @@ static int new_checkpoint(struct stoker_checkpoint **checkpoint_out, struct stok
     return 0;
 }
 
-/* Reads exactly these bytes. */
-static int read_bytes(struct stoker_checkpoint *checkpoint, struct stk_checkpoint_file *file,
-                      uint64_t offset, uint8_t *data, uint64_t bytes, struct stoker_error *error)
+int stk_checkpoint_read(const struct stoker_checkpoint *checkpoint,
+                        const struct stk_checkpoint_file *file, uint64_t offset, uint8_t *data,
+                        uint64_t bytes, struct stoker_error *error)
 {
-    int64_t got = stk_io_read_wait(checkpoint->place.io, file->file, offset, data, bytes);
-    int status;
+    struct stk_io *io = checkpoint->place.io;
+    struct stk_file *opened = NULL;
+    int64_t got = 0;
+    int status = file->file ? 0 : stk_io_open_file(io, file->path, &opened, error);
 
-    if (got == (int64_t)bytes) {
-        return 0;
+    if (status == 0) {
+        struct stk_file *from = opened ? opened : file->file;
+
+        got = stk_io_read_wait(io, from, offset, data, bytes);
+        if (got < 0) {
+            status = stk_io_fail_read(io, from, got, "cannot read the file of a checkpoint", error);
+        } else if (got < (int64_t)bytes) {
+            status = stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early", OTHER,
+                              "'%.400s'", file->path);
+        }
     }
-    status = got < 0 ? stk_io_fail_read(checkpoint->place.io, file->file, got,
-                                        "cannot read the file of a checkpoint", error)
-                     : stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early", OTHER,
-                                "'%.400s'", file->path);
-    stk_error_set_location(error, file->path, offset, NULL);
+    if (status < 0) { /* without a layout, these are bytes of the header */
+        stk_error_set_location(
+            error, file->path, offset,
+            file->layout.count > 0
+                ? stk_checkpoint_tensor_at(file, offset - file->layout.header_bytes)
+                : NULL);
+    }
+    stk_io_close_file(io, opened);
     return status;
 }
 
@@ -89,7 +104,7 @@ static int read_header(struct stoker_checkpoint *checkpoint, struct stk_checkpoi
 {
     uint64_t first = stk_min(file->bytes, FIRST_READ_BYTES), json_bytes = 0;
     uint8_t *data = stk_alloc(first + STK_SAFETENSORS_LENGTH_BYTES, 1);
-    int status = data ? read_bytes(checkpoint, file, 0, data, first, error)
+    int status = data ? stk_checkpoint_read(checkpoint, file, 0, data, first, error)
                       : stk_fail_memory(error, "header");
 
     status = status < 0 ? status : stk_safetensors_length(data, file->bytes, &json_bytes, error);
@@ -98,8 +113,9 @@ static int read_header(struct stoker_checkpoint *checkpoint, struct stk_checkpoi
         uint8_t *grown = stk_realloc(data, first, all, 1);
 
         data = grown ? grown : data;
-        status = grown ? read_bytes(checkpoint, file, first, data + first, all - first, error)
-                       : stk_fail_memory(error, "header");
+        status =
+            grown ? stk_checkpoint_read(checkpoint, file, first, data + first, all - first, error)
+                  : stk_fail_memory(error, "header");
     }
     if (status == 0) {
         status = stk_safetensors_parse(
@@ -171,6 +187,10 @@ static int open_one(void *context, uint64_t index, struct stoker_error *error)
                           "the file is another one than the manifest says: the hashes differ",
                           OTHER, "'%.400s'", file->path);
     }
+    if (!checkpoint->place.remote && index >= checkpoint->descriptors) {
+        stk_io_close_file(checkpoint->place.io, file->file);
+        file->file = NULL;
+    }
     return status;
 }
 
@@ -217,6 +237,9 @@ static int open_files(struct stoker_checkpoint *checkpoint, bool quick, struct s
     checkpoint->files = stk_alloc(checkpoint->file_count, sizeof *checkpoint->files);
     if (!checkpoint->files) {
         return stk_fail_memory(error, "checkpoint");
+    }
+    if (!checkpoint->place.remote && !quick) {
+        checkpoint->descriptors = stk_descriptors_reserve((uint32_t)checkpoint->file_count, 1);
     }
     status = checkpoint->file_count == 1
                  ? open_one(&opening, 0, error)

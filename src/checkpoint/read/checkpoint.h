@@ -6,6 +6,7 @@
  * asked for. A leaf that one range covers is read into the caller's buffer directly.
  * Owner: the caller; a load holds its checkpoint. Threads: any; those of a load are its own.
  * Memory: headers and hashes of all files; a block of 16 MiB for each thread of a load.
+ * Descriptors: those of io/descriptor_budget.h, and one for each thread.
  * Bound: STK_STEP_MANIFEST_FILES_MAX files, headers of STK_SAFETENSORS_HEADER_BYTES_MAX. */
 #ifndef CHECKPOINT_READ_CHECKPOINT_H
 #define CHECKPOINT_READ_CHECKPOINT_H
@@ -18,8 +19,8 @@
 #include <stdatomic.h>
 
 struct stk_checkpoint_file {
-    char *path; /* owned */
-    struct stk_file *file;
+    char *path;            /* owned */
+    struct stk_file *file; /* NULL: each read opens the file */
     struct stk_safetensors layout;
     uint64_t bytes;
     uint64_t first_tensor; /* number of its first tensor */
@@ -39,6 +40,7 @@ struct stoker_checkpoint {
     struct stk_step_manifest manifest;
     struct stk_checkpoint_file *files; /* owned */
     uint64_t file_count, tensor_count;
+    uint32_t descriptors;              /* reserved: so many files of a folder stay open */
     struct stk_checkpoint_name *names; /* owned; sorted */
     _Atomic uint32_t references;
 };
@@ -59,6 +61,10 @@ void stk_checkpoint_release(struct stoker_checkpoint *checkpoint);
  * is no such folder. */
 int stk_checkpoint_steps(const struct stk_checkpoint_place *place, uint64_t **steps_out,
                          size_t *count_out, struct stoker_error *error);
+/* Reads exactly these bytes of a file. */
+int stk_checkpoint_read(const struct stoker_checkpoint *checkpoint,
+                        const struct stk_checkpoint_file *file, uint64_t offset, uint8_t *data,
+                        uint64_t bytes, struct stoker_error *error);
 /* Name of the tensor with this byte of the buffer of a file; "" if there is none. */
 const char *stk_checkpoint_tensor_at(const struct stk_checkpoint_file *file, uint64_t offset);
 

@@ -132,33 +132,19 @@ static int read_targets(struct stoker_checkpoint_load *load, const struct task *
                         const struct target *targets, struct stoker_error *error)
 {
     const struct stk_checkpoint_file *file = &load->checkpoint->files[task->file];
-    struct stk_io *io = load->checkpoint->place.io;
+    int status = 0;
 
-    for (uint64_t i = 0, next; i < task->count; i = next) {
-        uint64_t bytes;
-        int64_t got;
-
+    for (uint64_t i = 0, next; status == 0 && i < task->count; i = next) {
         next = i + 1;
         while (next < task->count &&
                targets[next].data == targets[i].data + (targets[next].begin - targets[i].begin)) {
             next++;
         }
-        bytes = targets[next - 1].end - targets[i].begin;
-        got = stk_io_read_wait(io, file->file, file->layout.header_bytes + targets[i].begin,
-                               targets[i].data, bytes);
-        if (got != (int64_t)bytes) {
-            int status = got < 0
-                             ? stk_io_fail_read(io, file->file, got,
-                                                "cannot read the file of a checkpoint", error)
-                             : stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early",
-                                        OTHER, "'%.400s'", file->path);
-
-            stk_error_set_location(error, file->path, file->layout.header_bytes + targets[i].begin,
-                                   stk_checkpoint_tensor_at(file, targets[i].begin));
-            return status;
-        }
+        status = stk_checkpoint_read(load->checkpoint, file,
+                                     file->layout.header_bytes + targets[i].begin, targets[i].data,
+                                     targets[next - 1].end - targets[i].begin, error);
     }
-    return 0;
+    return status;
 }
 
 /* A leaf may hold several small tensors. */
