@@ -172,9 +172,8 @@ static void load_close(void *handle)
 static const struct stk_py_job_kind load_kind = {"load", load_next, stk_py_checkpoint_progress,
                                                  NULL, load_close};
 
-static struct stoker_checkpoint_range *ranges_of(PyObject *list)
+static struct stoker_checkpoint_range *ranges_of(PyObject *list, Py_ssize_t count)
 {
-    Py_ssize_t count = PyList_Size(list);
     struct stoker_checkpoint_range *ranges = PyMem_Calloc((size_t)count + 1, sizeof *ranges);
 
     if (!ranges) {
@@ -210,12 +209,14 @@ static PyObject *checkpoint_load(PyObject *object, PyObject *arguments)
     struct stoker_error error = {0};
     PyObject *list, *buffers;
     struct load *load;
+    Py_ssize_t count;
     int status;
 
     if (!PyArg_ParseTuple(arguments, "O!O:load", &PyList_Type, &list, &buffers)) {
         return NULL;
     }
-    ranges = ranges_of(list);
+    count = PyList_Size(list);
+    ranges = ranges_of(list, count);
     load = ranges ? (struct load *)stk_py_job_new(module->checkpoint_load_type, &load_kind) : NULL;
     if (!load || !stk_py_gate_enter(&self->gate, "checkpoint")) {
         Py_XDECREF((PyObject *)load);
@@ -224,8 +225,8 @@ static PyObject *checkpoint_load(PyObject *object, PyObject *arguments)
     }
     load->checkpoint = Py_NewRef(object);
     load->buffers = Py_NewRef(buffers);
-    Py_BEGIN_ALLOW_THREADS status = stoker_checkpoint_load_open(&handle, self->checkpoint, ranges,
-                                                                (size_t)PyList_Size(list), &error);
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_checkpoint_load_open(&handle, self->checkpoint, ranges, (size_t)count, &error);
     Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     PyMem_Free(ranges);
     return stk_py_job_opened(&load->job, handle, status, &error);
