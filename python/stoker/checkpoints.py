@@ -129,7 +129,7 @@ def _metrics_text(metrics: Mapping[str, Any] | None) -> str | None:
         ) from None
 
 
-def _put(target: Any, value: Any, path: str) -> bool:
+def _put(target: Any, value: Any) -> bool:
     """Puts a value into an object in place. Returns False if the object cannot change."""
     if callable(getattr(target, "load_state_dict", None)):
         target.load_state_dict(value)
@@ -148,7 +148,7 @@ def _put(target: Any, value: Any, path: str) -> bool:
     if isinstance(target, MutableMapping) and isinstance(value, dict):
         for key, item in value.items():
             under = target.get(key)
-            if key not in target or not _put(under, item, f"{path}.{key}"):
+            if key not in target or not _put(under, item):
                 target[key] = item
         return True
     if isinstance(target, list) and isinstance(value, list):
@@ -156,7 +156,7 @@ def _put(target: Any, value: Any, path: str) -> bool:
             target[:] = value
             return True
         for index, item in enumerate(value):
-            if not _put(target[index], item, f"{path}.{index}"):
+            if not _put(target[index], item):
                 target[index] = item
         return True
     return False
@@ -417,7 +417,7 @@ class Checkpointer:
             tree = select(reader.tree(self._rank_of(reader)), state, reader.path)
             values = reader.decode(tree, {key: _like_of(value) for key, value in state.items()})
             for key, value in values.items():
-                if not _put(state[key], value, key):
+                if not _put(state[key], value):
                     state[key] = value
             return int(reader.step)
 
