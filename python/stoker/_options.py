@@ -228,6 +228,17 @@ def bad_sample_options(
     }
 
 
+def path_of(path: Any, where: str) -> bytes:
+    """A path as bytes. ArgumentError: it is empty, or has a NUL."""
+    try:
+        name = os.fsencode(path)
+    except TypeError:
+        name = b""
+    if not name or b"\0" in name:
+        raise ArgumentError(f"{path!r} is not a path", where, "pass a path or a URL")
+    return name
+
+
 def paths_of(source: Any) -> Sequence[bytes]:
     """The paths of a source as bytes: one path or several."""
     many = [source] if isinstance(source, (str, bytes, os.PathLike)) else source

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from . import _stoker, checkpoint_ranks, checkpoint_tree
-from ._options import count, parse_bytes, refuse_pickle
+from ._options import count, parse_bytes, path_of, refuse_pickle
 from .checkpoint_reader import MissingKeyError, Reader, copy, finish, select
 from .engine import Engine, engine_of
 from .errors import (
@@ -104,13 +104,6 @@ class Save:
     def __repr__(self) -> str:
         state = "running" if not self.done else "failed" if self._error else "done"
         return f"<stoker.Save step {self.step}: {state}>"
-
-
-def _path_of(path: Any, where: str) -> bytes:
-    text = os.fsencode(path) if isinstance(path, (str, bytes, os.PathLike)) else b""
-    if not text:
-        raise ArgumentError(f"{path!r} is no path", where, "pass a folder or a URL")
-    return text
 
 
 def _metrics_text(metrics: Mapping[str, Any] | None) -> str | None:
@@ -221,7 +214,7 @@ class Checkpointer:
             raise ArgumentError(
                 f"unknown value {on_busy!r}", "on_busy", "pass wait, skip or supersede"
             )
-        self._path = _path_of(path, "path")
+        self._path = path_of(path, "path")
         self._engine = engine_of(engine, "engine")
         self._ranks = checkpoint_ranks.Ranks.find(timeout)
         if self._ranks is not None and on_busy != "wait":
@@ -648,7 +641,7 @@ def save(tree: Any, path: str | os.PathLike[str], *, engine: Engine | None = Non
     ``path``: a path or URL that ends in ``.safetensors``. An existing file is replaced. Any reader
     of safetensors reads its tensors; :func:`load` restores the tree.
     """
-    text = os.fsdecode(_path_of(path, "path"))
+    text = os.fsdecode(path_of(path, "path"))
     folder, _, name = text.rpartition("/")
     if not name.endswith(".safetensors"):
         raise ArgumentError("the name is not valid", f"'{text}'", "end it with .safetensors")
@@ -681,7 +674,7 @@ def load(
     """
     reader = Reader(
         engine_of(engine, "engine"),
-        _path_of(path, "path"),
+        path_of(path, "path"),
         None if step is None else count(step, "step", high=2**53 - 1),
     )
     try:

@@ -12,27 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _stoker, files
-from ._options import bad_sample_options, count, parse_bytes
+from ._options import bad_sample_options, count, parse_bytes, path_of
 from .dataset import BadSample, Dataset
 from .engine import Engine
 from .errors import ArgumentError, UnsupportedError, from_native
 
-__all__ = ["file_name", "pack", "pattern_name"]
+__all__ = ["pack", "pattern_name"]
 
 _COMPARE = 8 << 20  # bytes at a time
 _SLICE_MS = 50  # between two checks for Ctrl-C
 _PHASES = {1: "listing", 2: "writing", 3: "committing", 4: "done"}
-
-
-def file_name(path: Any, where: str) -> bytes:
-    """A path as bytes. ArgumentError: it is empty, or has a NUL."""
-    try:
-        name = os.fsencode(path)
-    except TypeError:
-        name = b""
-    if not name or b"\0" in name:
-        raise ArgumentError(f"{path!r} is not a path", where, "pass the path of a folder")
-    return name
 
 
 def pattern_name(pattern: Any, where: str) -> str | None:
@@ -126,8 +115,8 @@ def pack(
         ),
     }
     if quarantine is not None:
-        options["quarantine"] = file_name(quarantine, f"{where} quarantine")
-    name = file_name(destination, f"{where} destination")
+        options["quarantine"] = path_of(quarantine, f"{where} quarantine")
+    name = path_of(destination, f"{where} destination")
     form = pattern_name(pattern, where)
     if isinstance(source, Dataset):
         if engine is not None and engine is not source.engine:

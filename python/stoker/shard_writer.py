@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from . import _stoker
-from ._options import parse_bytes, refuse_pickle
+from ._options import parse_bytes, path_of, refuse_pickle
 from .engine import Engine, engine_of
 from .errors import ArgumentError
-from .packing import file_name, pattern_name
+from .packing import pattern_name
 
 __all__ = ["ShardWriter", "encode"]
 
@@ -149,7 +149,7 @@ class ShardWriter:
         self._committed = False
         self._native = _stoker.ShardWriter(
             self.engine._native,
-            file_name(destination, f"{where} destination"),
+            path_of(destination, f"{where} destination"),
             pattern_name(pattern, where),
             tuple(_name(name, f"{where} classes") for name in classes),
             source=_name(source, f"{where} source"),

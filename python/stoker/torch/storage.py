@@ -48,7 +48,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from .. import _stoker, checkpoint_tree
-from .._options import parse_bytes
+from .._options import parse_bytes, path_of
 from ..checkpoint_reader import copy, finish
 from ..checkpoints import _Tensors
 from ..engine import engine_of
@@ -72,12 +72,6 @@ class _Save:
     part: bytes = b""
 
 
-def _path(value: Any) -> bytes:
-    if not isinstance(value, (str, bytes, os.PathLike)) or not os.fsencode(value):
-        raise ArgumentError(f"{value!r} is no path", "checkpoint_id", "pass a folder or a URL")
-    return os.fsencode(value)
-
-
 def _done(value: Any) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(value)
@@ -88,11 +82,11 @@ class _Place:
     """A place that can be pickled; its engine is opened at the first use."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = _path(path)
+        self._path = path_of(path, "checkpoint_id")
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
-            self._path = _path(checkpoint_id)
+            self._path = path_of(checkpoint_id, "checkpoint_id")
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
