@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from .errors import ArgumentError, FormatError, StateError
 
-__all__ = ["Tensor", "decode", "encode", "tensor_of"]
+__all__ = ["SaveTensors", "Tensor", "decode", "encode", "tensor_of"]
 
 _NUMPY_DTYPES = {
     "bool": "BOOL",
@@ -53,6 +53,14 @@ class Tensor(NamedTuple):
     address: int
     owner: Any
     """Keeps the memory alive."""
+
+
+class SaveTensors(list):  # type: ignore[type-arg]
+    """Tensors as CheckpointWriter.save() takes them; keeps their memory alive."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        super().__init__((t.name.encode(), t.dtype, t.shape, t.address) for t in tensors)
+        self.owners = [tensor.owner for tensor in tensors]
 
 
 def _refuse(path: str, value: Any, advice: str) -> ArgumentError:

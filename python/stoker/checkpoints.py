@@ -311,11 +311,7 @@ class Checkpointer:
             rank, ranks, save_id = commit.ranks.rank, commit.ranks.count, commit.save_id
             commit.digest = checkpoint_ranks.digest(tensors, local)
             tensors = checkpoint_ranks.choose(tensors, local, rank, ranks)
-        items = _Tensors(
-            (tensor.name.encode(), tensor.dtype, tensor.shape, tensor.address)
-            for tensor in tensors
-        )
-        items.owners = [tensor.owner for tensor in tensors]
+        items = checkpoint_tree.SaveTensors(tensors)
         save = self._writer.save(step, items, tree, values, rank, ranks, save_id, None)
         try:
             copy(save)
@@ -538,12 +534,6 @@ class Checkpointer:
         return found
 
 
-class _Tensors(list):  # type: ignore[type-arg]
-    """Arguments of a save, with the objects whose memory they name."""
-
-    owners: list[Any]
-
-
 def _retention(
     keep_last: int | None, keep_every: int | None, keep_best: Any
 ) -> tuple[int, int, str | None, int, bool]:
@@ -648,8 +638,7 @@ def save(tree: Any, path: str | os.PathLike[str], *, engine: Engine | None = Non
     root = folder or ("/" if text.startswith("/") else ".")
     writer = _stoker.CheckpointWriter(engine_of(engine, "engine")._native, os.fsencode(root))
     encoded, tensors, _ = checkpoint_tree.encode(tree)
-    items = _Tensors((item.name.encode(), item.dtype, item.shape, item.address) for item in tensors)
-    items.owners = [item.owner for item in tensors]
+    items = checkpoint_tree.SaveTensors(tensors)
     running = writer.save(0, items, encoded, None, 0, 1, None, name)
     try:
         copy(running)

@@ -50,7 +50,6 @@ from torch.futures import Future
 from .. import _stoker, checkpoint_tree
 from .._options import parse_bytes, path_of
 from ..checkpoint_reader import copy, finish
-from ..checkpoints import _Tensors
 from ..engine import engine_of
 from ..errors import ArgumentError, CorruptError, FormatError, MissingError, TruncatedError
 
@@ -198,10 +197,7 @@ class StorageWriter(_Place, _Writer):
 
     def _write(self, save: _Save, tree: str, tensors: list[checkpoint_tree.Tensor]) -> bytes:
         writer = _stoker.CheckpointWriter(self._engine(), self._path, self._memory)
-        items = _Tensors(
-            (item.name.encode(), item.dtype, item.shape, item.address) for item in tensors
-        )
-        items.owners = [item.owner for item in tensors]
+        items = checkpoint_tree.SaveTensors(tensors)
         # Several files even on one rank: finish() commits.
         running = writer.save(
             save.step, items, tree, None, save.rank, max(save.ranks, 2), save.save_id, None
