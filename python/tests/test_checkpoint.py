@@ -354,10 +354,10 @@ def test_exit_warns_of_a_failed_save(tmp_path):
         "import os, sys, numpy, stoker\n"
         "def save():\n"
         "    ckpt = stoker.Checkpointer(sys.argv[1])\n"
-        "    ckpt.save(7, {'a': numpy.ones(3)})\n"
+        "    ckpt.save(7, {'a': numpy.ones(3)}, wait=True)\n"
+        "    ckpt.save(7, {'a': numpy.ones(3)})\n"  # fails at its commit: the step exists
         "save()\n"
     )
-    (tmp_path / "file").write_text("")
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "file")],
         check=True,
