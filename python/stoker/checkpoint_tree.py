@@ -17,11 +17,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .errors import ArgumentError, FormatError, StateError
+from .errors import ArgumentError, FormatError, StateError, UnsupportedError
 
 __all__ = ["SaveTensors", "Tensor", "decode", "encode", "tensor_of"]
 
-_NUMPY_DTYPES = {
+_DTYPES = {  # of torch and NumPy -> of safetensors
     "bool": "BOOL",
     "uint8": "U8",
     "int8": "I8",
@@ -39,7 +39,7 @@ _NUMPY_DTYPES = {
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
 }
-_TORCH_DTYPES = dict(_NUMPY_DTYPES)  # torch has the same names
+_NAMES = {code: name for name, code in _DTYPES.items()}
 _LIMIT = 200  # levels of a tree
 
 
@@ -80,16 +80,21 @@ def _numpy_tensor(name: str, array: Any, path: str) -> Tensor:
         raise _refuse(path, array, "save its .data and its .mask")
     if not array.dtype.isnative and array.dtype.itemsize > 1:
         array = array.astype(array.dtype.newbyteorder("="))
-    dtype = _NUMPY_DTYPES.get(array.dtype.name)
+    dtype = _DTYPES.get(array.dtype.name)
     if dtype is None:
         raise _refuse(path, array, f"convert the dtype {array.dtype.name} to one of safetensors")
     array = array if array.flags.c_contiguous else numpy.ascontiguousarray(array)
     return Tensor(name, dtype, tuple(array.shape), array.ctypes.data if array.size else 0, array)
 
 
-def _torch_tensor(name: str, tensor: Any, path: str) -> Tensor:
+def torch_dtype(tensor: Any) -> str | None:
+    """The dtype of safetensors for that of a tensor of torch."""
+    return _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
+
+
+def torch_tensor(name: str, tensor: Any, path: str) -> Tensor:
     torch = _torch()
-    dtype = _TORCH_DTYPES.get(str(tensor.dtype).removeprefix("torch."))
+    dtype = torch_dtype(tensor)
     if dtype is None or tensor.layout != torch.strided:
         raise _refuse(path, tensor, f"convert it: {tensor.dtype}, {tensor.layout}")
     if tensor.device.type == "meta":
@@ -104,7 +109,7 @@ def tensor_of(name: str, value: Any, path: str) -> tuple[Tensor, str] | None:
     """The tensor behind a value, and its kind; None: the value is no tensor."""
     torch = _torch()
     if torch is not None and isinstance(value, torch.Tensor):
-        return _torch_tensor(name, value, path), "torch"
+        return torch_tensor(name, value, path), "torch"
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         return _numpy_tensor(name, value, path), "numpy"
@@ -142,7 +147,7 @@ class _Encoder:
         name = self.name_of(path)
         self.names.add(name)
         offsets, _ = checkpoint_ranks.box_of(value)
-        part = _torch_tensor(f"{name}@{','.join(map(str, offsets))}", value.to_local(), path)
+        part = torch_tensor(f"{name}@{','.join(map(str, offsets))}", value.to_local(), path)
         if checkpoint_ranks.is_writer(value) and 0 not in part.shape:
             self.tensors.append(part)
             self.local.add(part.name)
@@ -315,14 +320,10 @@ def _mismatch(path: str, expected: str, found: str) -> StateError:
     )
 
 
-_TORCH_NAMES = {code: name for name, code in _TORCH_DTYPES.items()}
-_NUMPY_NAMES = {code: name for name, code in _NUMPY_DTYPES.items()}
-
-
 def check_form(like: Any, dtype: str, shape: tuple[int, ...], path: str) -> None:
     """Raises StateError if a tensor of torch has another dtype or shape."""
-    found = str(like.dtype).removeprefix("torch.")
-    if tuple(like.shape) != shape or _TORCH_DTYPES.get(found) != dtype:
+    if tuple(like.shape) != shape or torch_dtype(like) != dtype:
+        found = str(like.dtype).removeprefix("torch.")
         raise _mismatch(path, f"{found} {tuple(like.shape)}", f"{dtype} {shape}")
 
 
@@ -345,24 +346,21 @@ def memory_for(kind: str, dtype: str, shape: tuple[int, ...], like: Any, path: s
             return like.data
         return torch.empty(shape, dtype=like.dtype)
     if like is not None and type(like).__name__ == "ndarray":
-        if tuple(like.shape) != shape or _NUMPY_DTYPES.get(like.dtype.name) != dtype:
+        if tuple(like.shape) != shape or _DTYPES.get(like.dtype.name) != dtype:
             raise _mismatch(path, f"{like.dtype.name} {like.shape}", f"{dtype} {shape}")
         if like.flags.c_contiguous and like.flags.writeable and like.dtype.isnative:
             return like
+    name = _NAMES.get(dtype)
+    if name is None:
+        raise UnsupportedError(
+            f"tensors of dtype {dtype} cannot be read", f"'{path}'", "convert it to another dtype"
+        )
     if kind == "torch":
         import torch as needed
 
-        return needed.empty(shape, dtype=getattr(needed, _TORCH_NAMES[dtype]))
-    return new_array(dtype, shape)
-
-
-def new_array(dtype: str, shape: tuple[int, ...]) -> Any:
-    """A NumPy array for a dtype of safetensors."""
+        return needed.empty(shape, dtype=getattr(needed, name))
     import numpy
 
-    name = _NUMPY_NAMES.get(dtype)
-    if name is None:
-        raise FormatError(f"NumPy has no dtype for {dtype}", "", "read the bytes with ranges")
     if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         import ml_dtypes
 

@@ -88,6 +88,14 @@ def test_other_readers(tmp_path):
     same(dict(state), {key: loaded[key] for key in state})
 
 
+def test_dtypes_that_cannot_be_read(tmp_path):
+    header = json.dumps({"a.b": {"dtype": "F8_E8M0", "shape": [2], "data_offsets": [0, 2]}})
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"ab")
+    with pytest.raises(stoker.UnsupportedError, match="F8_E8M0.*'a.b'"):
+        stoker.load(path)
+
+
 def test_refused_values(tmp_path):
     class Thing:
         pass

@@ -166,7 +166,7 @@ class StorageWriter(_Place, _Writer):
             part = f"@{','.join(map(str, data.chunk.offsets))}" if _is_part(data) else ""
             name = encoder.name_of(fqn + part)
             encoder.names.add(name)
-            tensors.append(checkpoint_tree._torch_tensor(name, value, fqn))
+            tensors.append(checkpoint_tree.torch_tensor(name, value, fqn))
             sizes.append(value.numel() * value.element_size())
             rows.append(
                 [
@@ -371,7 +371,7 @@ class StorageReader(_Place, _Reader):
         row = 1
         for size in sizes[1:]:
             row *= size
-        element = target.element_size() if _is_dtype(target, dtype) else 0
+        element = target.element_size() if checkpoint_tree.torch_dtype(target) == dtype else 0
         direct = element and shape == wanted and checkpoint_tree.is_plain(target)
         if direct and tuple(target.shape) == wanted:
             memory = part = target
@@ -419,8 +419,3 @@ class StorageReader(_Place, _Reader):
         torch.save(value, stream)
         stream.seek(0)
         return stream
-
-
-def _is_dtype(tensor: torch.Tensor, code: str) -> bool:
-    name = str(tensor.dtype).removeprefix("torch.")
-    return checkpoint_tree._TORCH_DTYPES.get(name) == code
