@@ -42,14 +42,14 @@ class Reader:
         for index, (name, dtype, shape, size, _) in enumerate(self.checkpoint.tensors()):
             self.tensors.setdefault(name, (index, dtype, shape, size))
 
-    def tree(self, rank: int = 0) -> str:
+    def tree(self, rank: int = 0) -> Any:
         files = self.checkpoint.files()
         text = files[rank if rank < len(files) else 0][1]
         if text is None:  # a file of another tool: its tensors by name
-            return json.dumps({"dict": {name: {"torch": name} for name in self.tensors}})
-        return str(text)
+            return {"dict": {name: {"torch": name} for name in self.tensors}}
+        return json.loads(text)
 
-    def decode(self, tree: str, like: Any = None) -> Any:
+    def decode(self, tree: Any, like: Any = None) -> Any:
         """The values of the tree; its tensors are read and verified."""
         ranges: list[tuple[int, int, int, int]] = []
         made: dict[tuple[str, int], Any] = {}
@@ -78,7 +78,7 @@ class Reader:
             load.close()
         for target, source in after:
             target.copy_(source)
-        return _convert(json.loads(tree), result)
+        return _convert(tree, result)
 
     def _dtensor(
         self,
@@ -151,10 +151,9 @@ def _convert(node: Any, value: Any) -> Any:
     return value
 
 
-def select(tree: str, keys: Mapping[Any, Any], path: str) -> str:
+def select(tree: Any, keys: Mapping[Any, Any], path: str) -> Any:
     """The part of a tree that has these keys."""
-    root = json.loads(tree)
-    content = root.get("dict") if isinstance(root, dict) else None
+    content = tree.get("dict") if isinstance(tree, dict) else None
     if content is None:
         raise ArgumentError(
             "the checkpoint was not saved from a dict with text keys",
@@ -168,4 +167,4 @@ def select(tree: str, keys: Mapping[Any, Any], path: str) -> str:
             f"'{path}' has {', '.join(map(repr, content))}",
             "restore without it, or another step",
         )
-    return json.dumps({"dict": {key: content[key] for key in keys}})
+    return {"dict": {key: content[key] for key in keys}}

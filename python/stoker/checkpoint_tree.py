@@ -1,7 +1,8 @@
 """Trees of values as JSON and tensors, without pickle.
 
 A tree is made of dicts, lists, tuples, numbers, text, bytes, None, and tensors of torch, NumPy and
-JAX. :func:`encode` makes JSON of it and lists its tensors by name; :func:`decode` is its inverse.
+JAX. :func:`encode` makes JSON of it and lists its tensors by name; :func:`decode` makes the values
+of the parsed JSON.
 An object with ``state_dict`` stands for its state.
 
 In the JSON, lists, text, numbers and null stand for themselves; everything else is an object
@@ -307,9 +308,9 @@ class _Decoder:
         )
 
 
-def decode(tree: str, make: _Make, like: Any = None) -> Any:
-    """The value of a tree. ``like``: a value of the same structure, whose memory is reused."""
-    return _Decoder(make).value(json.loads(tree), like, "")
+def decode(tree: Any, make: _Make, like: Any = None) -> Any:
+    """The value of a parsed tree. ``like``: a value of the same structure; its memory is reused."""
+    return _Decoder(make).value(tree, like, "")
 
 
 def _mismatch(path: str, expected: str, found: str) -> StateError:

@@ -414,7 +414,7 @@ class StorageReader(_Place, _Reader):
                 load.close()
             return made[name]
 
-        value = checkpoint_tree.decode(json.dumps(self._objects[fqn]), make)
+        value = checkpoint_tree.decode(self._objects[fqn], make)
         stream = io.BytesIO()
         torch.save(value, stream)
         stream.seek(0)
