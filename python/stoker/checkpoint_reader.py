@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _stoker, checkpoint_ranks, checkpoint_tree
@@ -53,16 +54,12 @@ class Reader:
         """The values of the tree; its tensors are read and verified."""
         ranges: list[tuple[int, int, int, int]] = []
         made: dict[tuple[str, int], Any] = {}
-        after: list[tuple[Any, Any]] = []  # (target, source) to be copied
+        after: list[tuple[Any, Any]] = []  # (target, source): to be copied unless they are one
 
         def make(name: Any, kind: str, like: Any, path: str) -> Any:
             if kind == "dtensor":
                 return self._dtensor(name, like, path, ranges, after)
-            if name not in self.tensors:
-                raise MissingError(
-                    "a tensor of the tree is missing", f"'{path}' in '{self.path}'", "use another"
-                )
-            index, dtype, shape, size = self.tensors[name]
+            index, dtype, shape, size = self.find(name, path)
             key = (name, id(like) if like is not None else 0)
             if key not in made:
                 memory = checkpoint_tree.memory_for(kind, dtype, shape, like, path)
@@ -71,14 +68,52 @@ class Reader:
             return made[key]
 
         result = checkpoint_tree.decode(tree, make, like)
-        load = self.checkpoint.load([item for item in ranges if item[2]], [made, after])
+        self.read(ranges, [made, after])
+        for target, source in after:
+            if source is not target:
+                target.copy_(source)
+        return _convert(tree, result)
+
+    def find(self, name: str, path: str) -> tuple[int, str, tuple[int, ...], int]:
+        """A tensor by its name: number, dtype, shape, bytes. path: of the value in its tree."""
+        if name not in self.tensors:
+            raise MissingError(
+                "a tensor of the tree is missing", f"'{path}' in '{self.path}'", "use another"
+            )
+        return self.tensors[name]
+
+    def rows(
+        self, name: str, offsets: Sequence[int], box: tuple[int, ...], target: Any, path: str
+    ) -> tuple[Any, tuple[int, int, int, int]]:
+        """The rows of a stored tensor that hold a box of it, to be read for a tensor of torch.
+
+        Returns the box in their memory, and the range to be read. The box is the target itself if
+        the rows can be read into it directly; else its memory is new, and the caller copies it.
+        """
+        index, dtype, sizes, _ = self.find(name, path)
+        shape = (box[0], *sizes[1:]) if sizes else ()
+        same = shape == box == tuple(target.shape) and checkpoint_tree.torch_dtype(target) == dtype
+        if same and checkpoint_tree.is_plain(target):
+            memory = part = target
+        else:
+            memory = part = checkpoint_tree.memory_for("torch", dtype, shape, None, path)
+            for axis in range(1, len(box)):
+                part = part.narrow(axis, offsets[axis], box[axis])
+        row_bytes = math.prod(sizes[1:]) * memory.element_size()
+        count = memory.numel() * memory.element_size()
+        begin = offsets[0] * row_bytes if sizes else 0
+        return part, (index, begin, count, memory.data_ptr() if count else 0)
+
+    def read(self, ranges: list[tuple[int, int, int, int]], memory: Any) -> None:
+        """Reads and verifies ranges. memory: an object that keeps their memory alive."""
+        ranges = [item for item in ranges if item[2]]
+        if not ranges:
+            return
+        load = self.checkpoint.load(ranges, memory)
         try:
             finish(load)
         finally:
             load.close()
-        for target, source in after:
-            target.copy_(source)
-        return _convert(tree, result)
 
     def _dtensor(
         self,
@@ -92,28 +127,23 @@ class Reader:
         name, dtype, shape = node[0], node[1], tuple(node[2])
         if type(like).__name__ == "DTensor":
             checkpoint_tree.check_form(like, dtype, shape, path)
-            local, box = like.to_local(), checkpoint_ranks.box_of(like)
+            local, box = like.to_local().detach(), checkpoint_ranks.box_of(like)
         else:
             local = checkpoint_tree.memory_for("torch", dtype, shape, like, path)
             box = (0,) * len(shape), shape
         left = local.numel()
         for stored, offsets in checkpoint_ranks.parts_of(name, self.tensors):
-            index, _, sizes, size = self.tensors[stored]
-            shared = checkpoint_ranks.overlap(box, (offsets, sizes))
+            shared = checkpoint_ranks.overlap(box, (offsets, self.tensors[stored][2]))
             if shared is None:
                 continue
             low, wanted = shared
-            rows = (wanted[0], *sizes[1:]) if sizes else ()
-            source = checkpoint_tree.memory_for("torch", dtype, rows, None, path)
-            skip = (low[0] - offsets[0]) * (size // sizes[0]) if sizes else 0
-            count = source.numel() * source.element_size()
-            ranges.append((index, skip, count, source.data_ptr()))
-            target, part = local, source
+            target = local
             for axis in range(len(wanted)):
                 target = target.narrow(axis, low[axis] - box[0][axis], wanted[axis])
-                if axis > 0:
-                    part = part.narrow(axis, low[axis] - offsets[axis], wanted[axis])
-            after.append((target.detach(), part))
+            begin = [a - b for a, b in zip(low, offsets, strict=True)]
+            part, span = self.rows(stored, begin, wanted, target, path)
+            ranges.append(span)
+            after.append((target, part))
             left -= part.numel()
         if left != 0:
             raise MissingError(

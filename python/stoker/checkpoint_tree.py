@@ -331,7 +331,8 @@ def check_form(like: Any, dtype: str, shape: tuple[int, ...], path: str) -> None
 def is_plain(tensor: Any) -> bool:
     """Whether the bytes of a tensor of torch are its values, in C order, in CPU memory."""
     return bool(
-        tensor.device.type == "cpu"
+        type(tensor.data) is _torch().Tensor
+        and tensor.device.type == "cpu"
         and tensor.is_contiguous()
         and not tensor.is_conj()
         and not tensor.is_neg()
@@ -343,7 +344,7 @@ def memory_for(kind: str, dtype: str, shape: tuple[int, ...], like: Any, path: s
     torch = _torch()
     if torch is not None and isinstance(like, torch.Tensor):
         check_form(like, dtype, shape, path)
-        if is_plain(like) and type(like.data) is torch.Tensor:
+        if is_plain(like):
             return like.data
         return torch.empty(shape, dtype=like.dtype)
     if like is not None and type(like).__name__ == "ndarray":

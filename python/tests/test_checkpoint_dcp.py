@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 
+import numpy
 import pytest
 import stoker
 
@@ -26,6 +27,8 @@ def state(seed):
         "scalar": torch.tensor(seed),
         "strided": torch.arange(20.0).reshape(4, 5).t() + seed,
         "epoch": seed,
+        "rate": numpy.float32(seed + 0.5),
+        "array": numpy.arange(3) + seed,
         "name": f"run {seed}",
     }
 
@@ -37,11 +40,13 @@ def same(a, b):
         assert a.keys() == b.keys()
         for key in a:
             same(a[key], b[key])
+    elif isinstance(a, numpy.ndarray):
+        assert a.dtype == b.dtype and (a == b).all()
     elif isinstance(a, list):
         for x, y in zip(a, b, strict=True):
             same(x, y)
     else:
-        assert a == b
+        assert a == b and type(a) is type(b)
 
 
 def save(folder, value, **options):

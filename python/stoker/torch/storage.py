@@ -49,7 +49,7 @@ from torch.futures import Future
 
 from .. import _stoker, checkpoint_tree
 from .._options import parse_bytes, path_of
-from ..checkpoint_reader import copy, finish
+from ..checkpoint_reader import Reader, copy, finish
 from ..engine import engine_of
 from ..errors import ArgumentError, CorruptError, FormatError, MissingError, TruncatedError
 
@@ -275,10 +275,9 @@ class StorageReader(_Place, _Reader):
         self._forget()
 
     def _forget(self) -> None:
-        self._checkpoint: Any = None
-        self._places: dict[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...]]] = {}
+        self._reader: Any = None
+        self._places: dict[tuple[str, tuple[int, ...]], str] = {}
         self._objects: dict[str, Any] = {}
-        self._index: dict[str, tuple[int, str, int]] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         _Place.reset(self, checkpoint_id)
@@ -286,12 +285,10 @@ class StorageReader(_Place, _Reader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         self._forget()
-        self._checkpoint = _stoker.Checkpoint(self._engine(), self._path)
-        for index, (name, dtype, _, size, _) in enumerate(self._checkpoint.tensors()):
-            self._index.setdefault(name, (index, dtype, size))
+        self._reader = Reader(engine_of(None, "engine"), self._path, None)
         entries: dict[str, Any] = {}
         planner: dict[str, tuple[Any, ...]] = {}
-        for name, tree, _, _ in self._checkpoint.files():
+        for name, tree, _, _ in self._reader.checkpoint.files():
             part = json.loads(tree)["dcp"] if tree and tree.startswith(_TREE) else None
             if part is None:
                 raise FormatError(
@@ -316,12 +313,12 @@ class StorageReader(_Place, _Reader):
             )
             entry = entries[fqn] = TensorStorageMetadata(properties, torch.Size(size), [])
         entry.chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
-        self._places[fqn, tuple(offsets)] = name, tuple(sizes)
+        self._places[fqn, tuple(offsets)] = name
 
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        if self._checkpoint is None:
+        if self._reader is None:
             self.read_metadata()
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -331,7 +328,7 @@ class StorageReader(_Place, _Reader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        waiting: list[tuple[Any, Any, Any, Any]] = []  # (item, target, memory, part of it)
+        waiting: list[tuple[Any, Any, Any]] = []  # (item, target, part that was read)
         ranges: list[tuple[int, int, int, int]] = []
         held = 0
         for item in plan.items:
@@ -339,19 +336,18 @@ class StorageReader(_Place, _Reader):
                 planner.load_bytes(item, self._object(item.storage_index.fqn))
                 continue
             target = planner.resolve_tensor(item).detach()
-            memory, part, span = self._range(item, target)
+            part, span = self._range(item, target)
             ranges.append(span)
-            waiting.append((item, target, memory, part))
-            held += 0 if memory is target else span[2]
+            waiting.append((item, target, part))
+            held += 0 if part is target else span[2]
             if held >= _PIECE:
                 self._read(planner, waiting, ranges)
                 held = 0
         self._read(planner, waiting, ranges)
         return _done(None)
 
-    def _range(self, item: Any, target: Any) -> tuple[Any, Any, tuple[int, int, int, int]]:
-        """The rows of the stored tensor that hold the wanted part: read into the target if it is
-        all of them, else into new memory."""
+    def _range(self, item: Any, target: Any) -> tuple[Any, tuple[int, int, int, int]]:
+        """What Reader.rows() returns for an item of a plan."""
         index: MetadataIndex = item.storage_index
         offsets = tuple(index.offset) if index.offset is not None else None
         key = (index.fqn, offsets if offsets is not None else (0,) * len(item.lengths))
@@ -359,40 +355,14 @@ class StorageReader(_Place, _Reader):
             raise MissingError(
                 "a part of a tensor is missing", f"'{index.fqn}' at {key[1]}", "use another one"
             )
-        name, sizes = self._places[key]
-        number, dtype, _ = self._index[name]
-        wanted = tuple(item.lengths)
-        if not sizes:
-            shape: tuple[int, ...] = ()
-            first = 0
-        else:
-            shape = (wanted[0], *sizes[1:])
-            first = item.storage_offsets[0]
-        row = 1
-        for size in sizes[1:]:
-            row *= size
-        element = target.element_size() if checkpoint_tree.torch_dtype(target) == dtype else 0
-        direct = element and shape == wanted and checkpoint_tree.is_plain(target)
-        if direct and tuple(target.shape) == wanted:
-            memory = part = target
-        else:
-            memory = checkpoint_tree.memory_for("torch", dtype, shape, None, index.fqn)
-            part = memory
-            for axis in range(1, len(wanted)):
-                part = part.narrow(axis, item.storage_offsets[axis], wanted[axis])
-        size = memory.element_size()
-        count = memory.numel() * size
-        address = memory.data_ptr() if count else 0
-        return memory, part, (number, first * row * size, count, address)
+        return self._reader.rows(
+            self._places[key], item.storage_offsets, tuple(item.lengths), target, index.fqn
+        )
 
     def _read(self, planner: LoadPlanner, waiting: list[Any], ranges: list[Any]) -> None:
-        load = self._checkpoint.load([span for span in ranges if span[2]], list(waiting))
-        try:
-            finish(load)
-        finally:
-            load.close()
-        for item, target, memory, part in waiting:
-            if memory is not target:
+        self._reader.read(ranges, list(waiting))
+        for item, target, part in waiting:
+            if part is not target:
                 target.copy_(part)
             planner.commit_tensor(item, target)
         waiting.clear()
@@ -400,22 +370,7 @@ class StorageReader(_Place, _Reader):
 
     def _object(self, fqn: str) -> io.BytesIO:
         """The planner wants what torch.save() writes: it is made here, in memory, of data."""
-        made: dict[str, Any] = {}
-
-        def make(name: str, kind: str, like: Any, path: str) -> Any:
-            number, dtype, size = self._index[name]
-            shape = self._checkpoint.tensors()[number][2]
-            made[name] = checkpoint_tree.memory_for(kind, dtype, shape, None, path)
-            address = checkpoint_tree.address_of(made[name]) if size else 0
-            load = self._checkpoint.load([(number, 0, size, address)] if size else [], made[name])
-            try:
-                finish(load)
-            finally:
-                load.close()
-            return made[name]
-
-        value = checkpoint_tree.decode(self._objects[fqn], make)
         stream = io.BytesIO()
-        torch.save(value, stream)
+        torch.save(self._reader.decode(self._objects[fqn]), stream)
         stream.seek(0)
         return stream
