@@ -162,6 +162,21 @@ static void read_ahead(struct walk *walk, const struct stk_listing *listing, siz
     stk_free(paths);
 }
 
+/* Scans one folder, whose path is pushed. given: see walk_folder. */
+static int walk_sub_folder(struct walk *walk, const struct stk_entry *entry, int depth,
+                           int64_t label, struct stk_listing *given)
+{
+    int status;
+
+    if (stk_system_file_is(entry->name, strlen(entry->name))) {
+        return add_problem(walk, NULL, STK_SOURCE_SYSTEM_FILE, 0);
+    }
+    status = check_loop(walk, entry, depth + 1);
+    return status < 0   ? status
+           : depth == 0 ? walk_class(walk, entry->name, given)
+                        : walk_folder(walk, depth + 1, label, given);
+}
+
 /* Scans the folders of a listing; lists many remote folders at once. */
 static int walk_folders(struct walk *walk, const struct stk_listing *listing, int depth,
                         int64_t label)
@@ -185,24 +200,16 @@ static int walk_folders(struct walk *walk, const struct stk_listing *listing, in
             given = &ahead->listings[ahead->next++];
         }
         status = push(walk, entry->name, &before);
-        if (status == 0 && depth > 0 && stk_system_file_is(entry->name, strlen(entry->name))) {
-            status = add_problem(walk, NULL, STK_SOURCE_SYSTEM_FILE, 0);
-            if (given) {
-                stk_listing_free(given);
-            }
-            pop(walk, before);
-            continue;
-        }
         if (status == 0) {
-            status = check_loop(walk, entry, depth + 1);
-            status = status < 0   ? status
-                     : depth == 0 ? walk_class(walk, entry->name, given)
-                                  : walk_folder(walk, depth + 1, label, given);
+            status = walk_sub_folder(walk, entry, depth, label, given);
             pop(walk, before);
+        }
+        if (given) {
+            stk_listing_free(given); /* empty if it was used */
         }
     }
-    for (; ahead && ahead->count > 0; ahead->count--) { /* a listing that was used is empty */
-        stk_listing_free(&ahead->listings[ahead->count - 1]);
+    for (; ahead && ahead->next < ahead->count; ahead->next++) { /* after a failure */
+        stk_listing_free(&ahead->listings[ahead->next]);
     }
     stk_free(ahead);
     return status;
@@ -341,12 +348,8 @@ static int walk_class(struct walk *walk, const char *name, struct stk_listing *g
 {
     struct stk_folder_scan *folder = walk->folder;
     uint64_t first = folder->pictures.count;
-    int status;
+    int status = stk_path_list_add(&folder->classes, name, strlen(name));
 
-    if (stk_system_file_is(name, strlen(name))) {
-        return add_problem(walk, NULL, STK_SOURCE_SYSTEM_FILE, 0);
-    }
-    status = stk_path_list_add(&folder->classes, name, strlen(name));
     if (status < 0) {
         return stk_path_list_fail(walk->error, status, walk->path);
     }

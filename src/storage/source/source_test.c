@@ -10,6 +10,8 @@
 #include "io/listing.h"
 #include "io/sim/sim.h"
 #include "storage/source/path_list.h"
+#include "storage/vfs/vfs.h"
+#include "test/server.h"
 #include "test/t.h"
 
 #include <errno.h>
@@ -569,6 +571,72 @@ static void test_store_globs(void)
     }
 }
 
+/* ---- a store with more folders than are listed at the same time ---- */
+
+#define FOLDERS 150
+
+static void serve_folders(int fd)
+{
+    char head[8192], body[16384], prefix[64];
+    bool sent = true;
+
+    while (sent && t_read_request(fd, head, sizeof head, NULL) > 0) {
+        bool is_root = strstr(head, "prefix=root%2F&") || strstr(head, "prefix=root%2F ");
+        const char *at = strstr(head, "prefix=root%2F");
+        int used = snprintf(body, sizeof body,
+                            "<ListBucketResult><IsTruncated>false"
+                            "</IsTruncated>");
+
+        for (int i = 0; is_root && i < FOLDERS; i++) {
+            used += snprintf(body + used, sizeof body - (size_t)used,
+                             "<CommonPrefixes><Prefix>root/c%03d/</Prefix></CommonPrefixes>", i);
+        }
+        if (is_root) {
+            used += snprintf(body + used, sizeof body - (size_t)used,
+                             "<CommonPrefixes><Prefix>root/__MACOSX/</Prefix></CommonPrefixes>");
+        } else if (at && sscanf(at, "prefix=root%%2F%60[^%%]", prefix) == 1) {
+            used += snprintf(body + used, sizeof body - (size_t)used,
+                             "<Contents><Key>root/%s/1.jpg</Key><Size>5</Size>"
+                             "<ETag>\"e\"</ETag></Contents>",
+                             prefix);
+        }
+        used += snprintf(body + used, sizeof body - (size_t)used, "</ListBucketResult>");
+        used = strstr(head, "list-type=2") ? used : 0; /* the probe for an object of this name */
+        snprintf(head, sizeof head, "HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n",
+                 used > 0 ? "200 OK" : "404 Not Found", used);
+        sent = t_send(fd, head, strlen(head)) && t_send(fd, body, (size_t)used);
+    }
+}
+
+/* The listing of a folder that is left out is freed. */
+static void test_store_folders(void)
+{
+    struct stk_vfs_options options = {.read_timeout_ms = 5000, .unshared = true};
+    struct stk_io *backend = NULL, *io = NULL;
+    struct stk_source_files objects = {0};
+    struct stoker_error error = {0};
+    const char *url = "s3://bucket/root";
+    struct t_server server;
+    int64_t alive = stk_mem_alive();
+    char endpoint[64];
+
+    t_server_start(&server, serve_folders);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", server.port);
+    setenv("AWS_ENDPOINT_URL", endpoint, 1);
+    setenv("AWS_REGION", "us-east-1", 1);
+    setenv("AWS_ACCESS_KEY_ID", "key", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    T_EQ("backend", stk_io_open(&backend, &(struct stk_io_options){.depth = 8}, &error), 0);
+    T_EQ("vfs", stk_vfs_open(&io, backend, &options, &error), 0);
+    T_EQ("list", stk_source_list(io, &url, 1, &defaults, &objects, &error), 0);
+    T_EQ("samples", objects.count, FOLDERS);
+    T_EQ("left out", objects.system_count, 1);
+    stk_source_files_deinit(&objects);
+    stk_io_close(io);
+    t_server_stop(&server);
+    T_EQ("all memory is freed", stk_mem_alive(), alive);
+}
+
 int main(void)
 {
     test_braces();
@@ -578,6 +646,7 @@ int main(void)
     test_options();
     test_depth();
     test_store_globs();
+    test_store_folders();
     test_memory();
     test_oracle();
     stk_source_files_deinit(&(struct stk_source_files){0});
