@@ -1,9 +1,9 @@
 /* Files that name the unfinished uploads of this user. */
 #include "storage/upload/upload_record.h"
 
-#include "base/crypto/digest.h"
 #include "io/clock.h"
 #include "io/user_paths.h"
+#include "storage/sign/sigv4.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,15 +23,10 @@
 
 static void write_hash(struct stk_view bytes, char text[NAME_TARGET_BYTES + 1])
 {
-    char digest_text[65];
-    uint8_t digest[32];
-    struct stk_sha256 sha;
+    char digest[65];
 
-    stk_sha256_init(&sha);
-    stk_sha256_add(&sha, bytes.data, bytes.bytes);
-    stk_sha256_done(&sha, digest);
-    stk_hex(digest, sizeof digest, digest_text);
-    memcpy(text, digest_text, NAME_TARGET_BYTES);
+    stk_sigv4_hash(bytes, digest);
+    memcpy(text, digest, NAME_TARGET_BYTES);
     text[NAME_TARGET_BYTES] = '\0';
 }
 
