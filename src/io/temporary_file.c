@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -39,8 +38,7 @@ static int open_any(const char **folder_out, char cache[FOLDER_BYTES])
     int fd = -1;
 
     *folder_out = cache;
-    if (stk_user_cache_dir(cache, FOLDER_BYTES)) {
-        (void)mkdir(cache, 0777);
+    if (stk_user_cache_make(cache, FOLDER_BYTES)) {
         fd = open_in(cache);
     }
     if (fd < 0) {

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -48,11 +49,19 @@ static void test_full(void)
 }
 
 /* Without a cache folder the one for temporary files is used. */
-static void test_folders(void)
+static void test_folders(const char *folder)
 {
     struct stk_temporary_file file = {0};
     struct stoker_error error = {0};
+    char cache[64], above[64];
 
+    snprintf(above, sizeof above, "%s/a", folder);
+    snprintf(cache, sizeof cache, "%s/b", above);
+    setenv("STOKER_CACHE", cache, 1);
+    T_EQ("a cache folder that does not exist", stk_temporary_file_open(&file, 1, &error), 0);
+    stk_temporary_file_close(&file);
+    T_EQ("it was created", rmdir(cache), 0);
+    T_EQ("and the one above it", rmdir(above), 0);
     setenv("STOKER_CACHE", "/proc/none", 1);
     T_EQ("no cache folder", stk_temporary_file_open(&file, 1, &error), 0);
     stk_temporary_file_close(&file);
@@ -105,7 +114,7 @@ int main(void)
     test_bytes();
     test_full();
     test_reserve();
-    test_folders();
+    test_folders(cache);
     T_EQ("nothing is left", rmdir(cache), 0);
     return t_finish();
 }

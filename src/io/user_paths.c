@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool stk_path_absolute(const char *path, char *text, size_t text_bytes)
@@ -44,4 +45,18 @@ bool stk_user_cache_dir(char *text, size_t text_bytes)
         }
     }
     return false;
+}
+
+bool stk_user_cache_make(char *text, size_t text_bytes)
+{
+    if (!stk_user_cache_dir(text, text_bytes)) {
+        return false;
+    }
+    for (char *at = text + 1; (at = strchr(at, '/')); at++) {
+        *at = '\0';
+        (void)mkdir(text, 0777);
+        *at = '/';
+    }
+    (void)mkdir(text, 0777);
+    return true;
 }

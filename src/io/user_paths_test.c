@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void test_absolute(void)
@@ -55,9 +56,30 @@ static void test_cache(void)
     }
 }
 
+/* Folders that do not exist are created, at any depth. */
+static void test_make(void)
+{
+    char folder[] = "/tmp/stoker-paths-XXXXXX", cache[64], text[64];
+    struct stat stat_of;
+
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    snprintf(cache, sizeof cache, "%s/a/b", folder);
+    setenv("STOKER_CACHE", cache, 1);
+    T_TRUE("make", stk_user_cache_make(text, sizeof text));
+    T_STR("its path", text, cache);
+    T_TRUE("it exists", stat(cache, &stat_of) == 0 && S_ISDIR(stat_of.st_mode));
+    T_TRUE("once more", stk_user_cache_make(text, sizeof text));
+    T_TRUE("no room for the path", !stk_user_cache_make(text, strlen(cache)));
+    T_EQ("clean", rmdir(cache), 0);
+    *strrchr(cache, '/') = '\0';
+    T_EQ("clean", rmdir(cache), 0);
+    T_EQ("clean", rmdir(folder), 0);
+}
+
 int main(void)
 {
     test_absolute();
     test_cache();
+    test_make();
     return t_finish();
 }

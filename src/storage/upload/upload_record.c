@@ -38,15 +38,9 @@ static int open_folder(char *path, size_t path_bytes)
     size_t used;
     int fd;
 
-    if (!stk_user_cache_dir(path, path_bytes) || strlen(path) + 16 >= path_bytes) {
+    if (!stk_user_cache_make(path, path_bytes - 16)) {
         return -1;
     }
-    for (char *at = path + 1; (at = strchr(at, '/')); at++) {
-        *at = '\0';
-        (void)mkdir(path, 0777);
-        *at = '/';
-    }
-    (void)mkdir(path, 0777);
     used = strlen(path);
     snprintf(path + used, path_bytes - used, "/uploads");
     (void)mkdir(path, 0700);
