@@ -89,8 +89,7 @@ int stk_http_open(struct stk_http **http_out, const struct stk_http_options *opt
     if (http->options.connections_max == 0) {
         http->options.connections_max = STK_HTTP_CONNECTIONS_DEFAULT;
     }
-    http->descriptors = stk_descriptors_reserve(http->options.connections_max, 1);
-    http->options.connections_max = http->descriptors;
+    http->options.connections_max = stk_descriptors_reserve(http->options.connections_max, 1);
     pthread_mutex_init(&http->lock, NULL);
     http->options.ca_file = options->ca_file ? stk_strdup(options->ca_file) : NULL;
     http->slots = stk_alloc(http->options.connections_max, sizeof(struct stk_http_slot *));
@@ -152,7 +151,7 @@ void stk_http_close(struct stk_http *http)
     stk_http_pool_close(http); /* now that all connections are closed */
     stk_free((void *)(uintptr_t)http->options.ca_file);
     pthread_mutex_destroy(&http->lock);
-    stk_descriptors_release(http->descriptors);
+    stk_descriptors_release(http->options.connections_max);
     stk_free(http);
 }
 

@@ -106,8 +106,7 @@ struct stk_http_poll {
 };
 
 struct stk_http {
-    struct stk_http_options options;
-    uint32_t descriptors; /* reserved: connections_max */
+    struct stk_http_options options; /* connections_max: reserved in io/descriptor_budget.h */
     CURLM *multi;
     struct stk_http_poll poll;
     pthread_t thread;
