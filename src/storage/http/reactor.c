@@ -464,8 +464,14 @@ void stk_http_abort(struct stk_http *http, struct stk_http_request *request)
     }
 }
 
+/* The longest wait so far. */
+struct longest_wait {
+    const struct stk_http_request *request; /* NULL: none */
+    uint64_t since_ns;
+};
+
 /* Keeps the longer one of two waits. Bytes of the response, or of a long body, end a wait. */
-static void compare_wait(struct stk_wait_report *longest, const struct stk_http_request *request)
+static void compare_wait(struct longest_wait *longest, const struct stk_http_request *request)
 {
     const struct stk_http_slot *slot = request->slot;
     uint64_t since_ns = request->since_ns;
@@ -473,10 +479,8 @@ static void compare_wait(struct stk_wait_report *longest, const struct stk_http_
     if (slot && (slot->began || slot->uploaded > 0)) {
         since_ns = stk_max(since_ns, slot->progress_ns);
     }
-    if (since_ns > 0 && (longest->since_ns == 0 || since_ns < longest->since_ns)) {
-        longest->since_ns = since_ns;
-        longest->attempt = request->attempt;
-        snprintf(longest->host, sizeof longest->host, "%s", request->host ? request->host : "");
+    if (since_ns > 0 && (!longest->request || since_ns < longest->since_ns)) {
+        *longest = (struct longest_wait){request, since_ns};
     }
 }
 
@@ -484,7 +488,7 @@ static void compare_wait(struct stk_wait_report *longest, const struct stk_http_
 static void report_wait(struct stk_http *http, uint64_t now_ns)
 {
     const struct stk_http_list *lists[] = {&http->large, &http->ready, &http->delayed};
-    struct stk_wait_report longest = {.published_ns = now_ns};
+    struct longest_wait longest = {.request = NULL};
 
     for (size_t i = 0; i < STK_COUNT(lists); i++) {
         for (const struct stk_http_request *r = lists[i]->first; r; r = r->next) {
@@ -496,8 +500,14 @@ static void report_wait(struct stk_http *http, uint64_t now_ns)
             compare_wait(&longest, http->slots[i]->request);
         }
     }
-    if (longest.since_ns > 0 && now_ns - longest.since_ns >= REPORT_NS) {
-        stk_wait_report_publish(http, &longest);
+    if (longest.request && now_ns - longest.since_ns >= REPORT_NS) {
+        struct stk_wait_report report = {.since_ns = longest.since_ns,
+                                         .published_ns = now_ns,
+                                         .attempt = longest.request->attempt};
+
+        snprintf(report.host, sizeof report.host, "%s",
+                 longest.request->host ? longest.request->host : "");
+        stk_wait_report_publish(http, &report);
         http->reported = true;
     } else if (http->reported) {
         stk_wait_report_publish(http, NULL);
