@@ -82,6 +82,9 @@ int stk_posix_file_direct_fd(struct stk_posix_file *file);
 int64_t stk_posix_read_fd(int fd, uint64_t offset, uint8_t *buffer, size_t bytes);
 uint32_t stk_posix_entry_kind(const struct stat *stat); /* enum stk_entry_kind */
 void stk_posix_stat_convert(const struct stat *from, struct stk_stat *to);
+/* As open(2), but waits if there are too many open files (io/descriptor_budget.h). Returns a
+ * descriptor or -errno. */
+int stk_posix_open(const char *path, int flags, uint32_t mode);
 /* Sets the size and mount of a file, whose fd and is_network are set. */
 void stk_posix_set_mount(struct stk_posix_file *file, const struct stat *stat);
 bool stk_posix_file_mount_of(struct stk_file *file, struct stk_mount_info *mount_out);
@@ -94,8 +97,6 @@ uint64_t stk_posix_file_pages_missing(struct stk_posix_file *file, uint64_t offs
 int stk_posix_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                   struct stoker_error *error);
 void stk_posix_unmap(struct stk_io *io, struct stk_view view);
-/* As stk_io_copy_attributes, to an open file. Returns 0 or -errno. */
-int stk_posix_copy_attributes(const char *path, int to);
 int stk_posix_map_check(struct stk_io *io, struct stk_view view, struct stoker_error *error);
 uint64_t stk_posix_map_faults(struct stk_io *io);
 void stk_posix_map_prefetch(struct stk_io *io, struct stk_view part);
@@ -148,6 +149,9 @@ void stk_thread_queue_wake(struct stk_io *io, struct stk_queue *queue);
 
 /* posix_write.c: files that are written; for both backends. */
 extern const struct stk_write_table stk_posix_write_table;
+
+/* posix_attributes.c: as stk_io_copy_attributes, to an open file. Returns 0 or -errno. */
+int stk_posix_copy_attributes(const char *path, int to);
 
 /* remove_tree.c: see stk_io_remove_tree and stk_io_remove_below (io/write.h). */
 struct stk_tree_removal;

@@ -50,12 +50,10 @@ static int copy_xattrs(int from, int to)
 int stk_posix_copy_attributes(const char *path, int to)
 {
     struct stat old, new;
-    int from, status = 0;
+    int from = stk_posix_open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
+    int status = from < 0 ? from : 0;
 
-    do {
-        from = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    } while (from < 0 && errno == EINTR);
-    if (from < 0 || fstat(from, &old) < 0 || fstat(to, &new) < 0) {
+    if (status == 0 && (fstat(from, &old) < 0 || fstat(to, &new) < 0)) {
         status = -errno;
     }
     if (status == 0 && (old.st_uid != new.st_uid || old.st_gid != new.st_gid) &&

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "io/clock.h"
-#include "io/descriptor_budget.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -113,14 +112,11 @@ static void call_run(struct stk_task *task)
 {
     struct stk_posix_call *call = (struct stk_posix_call *)(void *)task;
     const char *path = (const char *)call->memory;
-    uint32_t tries = 0;
 
     switch (call->kind) {
     case STK_POSIX_CALL_OPEN:
-        do {
-            call->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        } while (call->fd < 0 && stk_descriptors_retry(errno, &tries));
-        call->result = call->fd < 0 || fstat(call->fd, &call->stat) < 0 ? -errno : 0;
+        call->fd = stk_posix_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+        call->result = call->fd < 0 ? call->fd : fstat(call->fd, &call->stat) < 0 ? -errno : 0;
         call->local = call->result == 0 && stk_local_path_is_local(call->fd);
         /* A local file opens its direct descriptor at its first direct read. */
         if (call->result == 0 && !call->local && S_ISREG(call->stat.st_mode) &&
@@ -135,10 +131,9 @@ static void call_run(struct stk_task *task)
         call->result = fstat(call->file->fd, &call->stat) < 0 ? -errno : 0;
         break;
     case STK_POSIX_CALL_LIST:
-        do {
-            call->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        } while (call->fd < 0 && stk_descriptors_retry(errno, &tries));
-        call->result = call->fd < 0 ? -errno : stk_local_path_list(NULL, call->fd, &call->builder);
+        call->fd = stk_posix_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+        call->result =
+            call->fd < 0 ? call->fd : stk_local_path_list(NULL, call->fd, &call->builder);
         break;
     case STK_POSIX_CALL_READ:
         call->result = stk_posix_read_fd(call->file->fd, call->offset, call->memory, call->bytes);

@@ -3,6 +3,7 @@
 #include "io/posix/posix.h"
 
 #include "base/mem.h"
+#include "io/descriptor_budget.h"
 #include "io/posix/map_guard.h"
 
 #include <errno.h>
@@ -80,6 +81,17 @@ int stk_posix_file_direct_fd(struct stk_posix_file *file)
         mine = fd;
     }
     return mine >= 0 ? mine : -1;
+}
+
+int stk_posix_open(const char *path, int flags, uint32_t mode)
+{
+    uint32_t tries = 0;
+    int fd;
+
+    do {
+        fd = open(path, flags, mode);
+    } while (fd < 0 && (errno == EINTR || stk_descriptors_retry(errno, &tries)));
+    return fd < 0 ? -errno : fd;
 }
 
 int64_t stk_posix_read_fd(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)

@@ -3,7 +3,6 @@
 #include "io/write.h"
 
 #include "base/mem.h"
-#include "io/descriptor_budget.h"
 #include "io/posix/posix.h"
 
 #include <errno.h>
@@ -402,8 +401,8 @@ static int remove_path(struct stk_io *io, const char *path, struct stoker_error 
 
 static int sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int status = fd < 0 ? -errno : sync_fd(fd, false);
+    int fd = stk_posix_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    int status = fd < 0 ? fd : sync_fd(fd, false);
 
     (void)io;
     if (fd >= 0) {
@@ -555,14 +554,10 @@ static int open_out(const char *path, bool fresh)
     /* O_NONBLOCK: opening a pipe without a reader must not block. */
     int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     struct stat found;
-    uint32_t tries = 0;
-    int fd, status = 0;
+    int fd = stk_posix_open(path, flags | (fresh ? O_EXCL : 0), 0666), status = 0;
 
-    do {
-        fd = open(path, flags | (fresh ? O_EXCL : 0), 0666);
-    } while (fd < 0 && (errno == EINTR || stk_descriptors_retry(errno, &tries)));
     if (fd < 0) {
-        return -errno;
+        return fd;
     }
     if (fstat(fd, &found) < 0) {
         status = -errno;
@@ -611,14 +606,10 @@ static int open_lines(const char *path)
 {
     int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     struct stat found;
-    uint32_t tries = 0;
-    int fd, status = 0;
+    int fd = stk_posix_open(path, flags, 0666), status = 0;
 
-    do {
-        fd = open(path, flags, 0666);
-    } while (fd < 0 && (errno == EINTR || stk_descriptors_retry(errno, &tries)));
     if (fd < 0) {
-        return -errno;
+        return fd;
     }
     if (fstat(fd, &found) < 0) {
         status = -errno;
@@ -636,15 +627,11 @@ static int open_lines(const char *path)
 /* Opens a file; with O_CREAT, creates a missing one. Returns a descriptor or -errno. */
 static int open_regular(const char *path, int access, mode_t mode)
 {
-    int flags = O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
+    int fd = stk_posix_open(path, access | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode);
     struct stat found;
-    uint32_t tries = 0;
 
-    do {
-        fd = open(path, access | flags, mode);
-    } while (fd < 0 && (errno == EINTR || stk_descriptors_retry(errno, &tries)));
     if (fd < 0) {
-        return -errno;
+        return fd;
     }
     if (fstat(fd, &found) < 0 || !S_ISREG(found.st_mode)) {
         close(fd);
