@@ -36,6 +36,8 @@ class Odd(Handler):
         data = server.data
         if "list-type" in self.path:
             self.say(200, server.listing.encode())
+        elif mode == "denied":
+            self.say(403)
         elif mode == "416" and want:
             self.say(416)
         elif mode == "416 with a size" and want:
@@ -161,3 +163,14 @@ def test_listed_sizes(odd, tmp_path, size):
         assert process.returncode == 0, process.stderr
         assert found.read_bytes() == odd.data
     assert urllib.parse.urlsplit(odd.seen[0][1]).path.startswith("/b")
+
+
+def test_size_that_is_denied(odd, tmp_path):
+    """A listing without a size, whose request is refused: the error is that of the request."""
+    odd.mode = "denied"
+    odd.listing = ("<ListBucketResult><Name>b</Name><Prefix>p/</Prefix><Contents><Key>p/k</Key>"
+                   "<ETag>&quot;e&quot;</ETag></Contents></ListBucketResult>")
+    process = subprocess.run([COMMAND, "cp", "-r", "s3://b/p/", tmp_path / "out"],
+                             capture_output=True, timeout=WAIT)
+    assert process.returncode != 0 and b"HTTP 403" in process.stderr, process.stderr
+    assert b"listing cannot be read" not in process.stderr

@@ -22,6 +22,7 @@ struct page {
     const char *after; /* Azure lists from the beginning: earlier names are skipped; or NULL */
     char start_after[AFTER_BYTES]; /* S3's parameter start-after */
     struct stk_store *store;
+    struct stoker_error *error;
     const struct stk_list_request *search;
     bool in_contents, in_prefixes, in_metadata, is_folder, is_list, truncated, encoded,
         name_encoded;
@@ -91,6 +92,7 @@ static int list_pages(struct stk_store *store, const struct stk_list_request *se
     snprintf(keys, sizeof keys, "%u",
              search->max > 0 && search->max < 1000 && !search->more_out ? search->max : 1000);
     page->store = store;
+    page->error = error;
     page->search = search;
     page->bucket = bucket_of(object);
     page->prefix = prefix;
@@ -336,9 +338,13 @@ static int request_size(struct page *page, uint64_t *bytes_out)
     int status;
 
     object.key = page->name;
-    status = stk_store_head_archived(page->store, &object, &info, NULL);
-    *bytes_out = info.bytes;
-    return status < 0 || info.bytes == UINT64_MAX ? STOKER_ERROR_CORRUPT : 0;
+    status = stk_store_head_archived(page->store, &object, &info, page->error);
+    if (status == 0 && info.bytes != UINT64_MAX) {
+        *bytes_out = info.bytes;
+        return 0;
+    }
+    /* -ENOENT would say that nothing has the prefix. */
+    return status == 0 || status == -ENOENT ? STOKER_ERROR_CORRUPT : status;
 }
 
 /* Sets a field of the current item. Azure's fields are in the item's Properties. */
