@@ -111,28 +111,22 @@ void stk_source_free_problems(struct stk_source_files *files)
 int stk_source_add_problem(struct stk_source_files *files, uint32_t kind, int status,
                            const char *path)
 {
-    struct stk_source_problem *grown;
+    void *problems = files->problems;
+    char *copy;
+    int grown;
 
     files->problem_count++;
     files->system_count += kind == STK_SOURCE_SYSTEM_FILE;
     if (files->problem_kept == STK_SOURCE_PROBLEMS_MAX) {
         return 0;
     }
-    if (files->problem_kept == files->problem_capacity) {
-        uint64_t capacity = stk_max(16, 2 * files->problem_capacity);
-
-        grown = stk_realloc(files->problems, files->problem_capacity, capacity, sizeof *grown);
-        if (!grown) {
-            return -ENOMEM;
-        }
-        files->problems = grown;
-        files->problem_capacity = capacity;
-    }
-    files->problems[files->problem_kept] =
-        (struct stk_source_problem){kind, status, stk_strdup(path)};
-    if (!files->problems[files->problem_kept].path) {
+    grown =
+        grow(&problems, &files->problem_capacity, files->problem_kept + 1, sizeof *files->problems);
+    files->problems = problems;
+    copy = grown == 0 ? stk_strdup(path) : NULL;
+    if (!copy) {
         return -ENOMEM;
     }
-    files->problem_kept++;
+    files->problems[files->problem_kept++] = (struct stk_source_problem){kind, status, copy};
     return 0;
 }
