@@ -65,46 +65,73 @@ int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count
     return status;
 }
 
+/* Returns the index of a class folder, UINT64_MAX if there is none. */
+static uint64_t find_class(const struct stk_path_list *classes, const char *name)
+{
+    uint64_t low = 0, high = classes->count;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        int order = strcmp(name, stk_path_list_get(classes, middle));
+
+        if (order == 0) {
+            return middle;
+        }
+        low = order > 0 ? middle + 1 : low;
+        high = order < 0 ? middle : high;
+    }
+    return UINT64_MAX;
+}
+
+/* Fills *numbered with options.classes, and numbers[] with the index in it of each class folder, -1
+ * if it is not there. */
+static int read_classes(const struct listing *listing, struct stk_path_list *numbered,
+                        int64_t *numbers)
+{
+    const struct stk_path_list *classes = &listing->folder.classes;
+    int status = 0;
+
+    for (uint64_t i = 0; i < classes->count; i++) {
+        numbers[i] = -1;
+    }
+    for (size_t i = 0; status == 0 && i < listing->options.class_count; i++) {
+        const char *name = listing->options.classes[i];
+        uint64_t at = find_class(classes, name);
+
+        if (at != UINT64_MAX && numbers[at] < 0) {
+            numbers[at] = (int64_t)i;
+        }
+        status = stk_path_list_add(numbered, name, strlen(name));
+    }
+    return status;
+}
+
 /* Gives the classes the numbers of options.classes, which names all of them. */
 static int number_classes(struct listing *listing)
 {
     struct stk_folder_scan *folder = &listing->folder;
-    struct stk_path_list numbered = {0};
-    int64_t *numbers = stk_alloc(folder->classes.count + 1, sizeof *numbers);
-    int status = numbers ? 0 : -ENOMEM;
+    struct stk_path_list numbered = {0}, before = folder->classes;
+    int64_t *numbers = stk_alloc(before.count + 1, sizeof *numbers);
+    int status = numbers ? read_classes(listing, &numbered, numbers) : -ENOMEM;
 
-    for (uint64_t i = 0; status == 0 && i < folder->classes.count; i++) {
-        const char *name = stk_path_list_get(&folder->classes, i);
-        size_t at = 0;
-
-        while (at < listing->options.class_count &&
-               strcmp(listing->options.classes[at], name) != 0) {
-            at++;
-        }
-        if (at == listing->options.class_count) {
-            status = stk_fail(listing->error, STOKER_ERROR_ARGUMENT,
-                              "a class folder is not among the classes",
-                              "add it to classes=, or move the folder away", "'%.400s'", name);
-            goto done;
-        }
-        numbers[i] = (int64_t)at;
-    }
-    for (size_t i = 0; status == 0 && i < listing->options.class_count; i++) {
-        const char *name = listing->options.classes[i];
-
-        status = stk_path_list_add(&numbered, name, strlen(name));
-    }
     if (status < 0) {
         stk_path_list_fail(listing->error, status, "classes");
-        goto done;
     }
-    for (uint64_t i = 0; i < folder->pictures.count; i++) {
+    for (uint64_t i = 0; status == 0 && i < before.count; i++) {
+        if (numbers[i] < 0) {
+            status = stk_fail(listing->error, STOKER_ERROR_ARGUMENT,
+                              "a class folder is not among the classes",
+                              "add it to classes=, or move the folder away", "'%.400s'",
+                              stk_path_list_get(&before, i));
+        }
+    }
+    for (uint64_t i = 0; status == 0 && i < folder->pictures.count; i++) {
         folder->labels[i] = folder->labels[i] < 0 ? -1 : numbers[folder->labels[i]];
     }
-    stk_path_list_deinit(&folder->classes);
-    folder->classes = numbered;
-    numbered = (struct stk_path_list){0};
-done:
+    if (status == 0) {
+        folder->classes = numbered;
+        numbered = before;
+    }
     stk_path_list_deinit(&numbered);
     stk_free(numbers);
     return status;
