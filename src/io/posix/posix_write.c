@@ -178,16 +178,17 @@ static bool is_link(struct stk_io *io, const char *path)
     return lstat(path, &stat) == 0 && S_ISLNK(stat.st_mode);
 }
 
-static int write_out(struct stk_io *io, struct stk_output *opaque, const void *data, size_t bytes,
-                     struct stoker_error *error)
+/* Writes at an offset, or at the end if offset is NULL. Returns the bytes that were written: fewer
+ * only after a failure. */
+static size_t write_pieces(struct out *out, const uint64_t *offset, const uint8_t *data,
+                           size_t bytes)
 {
-    struct out *out = out_of(opaque);
     size_t done = 0;
 
-    (void)io;
     while (out->failure == 0 && done < bytes) {
         size_t piece = (size_t)stk_min(bytes - done, PIECE_BYTES);
-        ssize_t count = write(out->fd, (const uint8_t *)data + done, piece);
+        ssize_t count = offset ? pwrite(out->fd, data + done, piece, (off_t)(*offset + done))
+                               : write(out->fd, data + done, piece);
 
         if (count > 0) {
             done += (size_t)count;
@@ -197,7 +198,16 @@ static int write_out(struct stk_io *io, struct stk_output *opaque, const void *d
             out->failure = -errno;
         }
     }
-    out->written += done;
+    return done;
+}
+
+static int write_out(struct stk_io *io, struct stk_output *opaque, const void *data, size_t bytes,
+                     struct stoker_error *error)
+{
+    struct out *out = out_of(opaque);
+
+    (void)io;
+    out->written += write_pieces(out, NULL, data, bytes);
     if (out->written - out->started >= EARLY_BYTES) {
         /* Only a hint: it neither waits nor clears an error that sync must report. */
         (void)sync_file_range(out->fd, (off_t)out->started, (off_t)(out->written - out->started),
@@ -214,22 +224,9 @@ static int write_at(struct stk_io *io, struct stk_output *opaque, uint64_t offse
                     size_t bytes, struct stoker_error *error)
 {
     struct out *out = out_of(opaque);
-    size_t done = 0;
 
     (void)io;
-    while (out->failure == 0 && done < bytes) {
-        size_t piece = (size_t)stk_min(bytes - done, PIECE_BYTES);
-        ssize_t count =
-            pwrite(out->fd, (const uint8_t *)data + done, piece, (off_t)(offset + done));
-
-        if (count > 0) {
-            done += (size_t)count;
-        } else if (count == 0) {
-            out->failure = -EIO;
-        } else if (errno != EINTR) {
-            out->failure = -errno;
-        }
-    }
+    (void)write_pieces(out, &offset, data, bytes);
     if (bytes >= PIECE_BYTES) { /* only a hint, see write_out */
         (void)sync_file_range(out->fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
     }
