@@ -62,12 +62,15 @@ void stk_spools_deinit(struct stk_spools *spools)
 }
 
 /* Frees unused spools: those that can be fetched again at no loss, old ones, and all but the last
- * few. */
-static void trim_locked(struct stk_spools *spools)
+ * few. Without the lock, since to remove a large file takes long. */
+static void trim(struct stk_spools *spools)
 {
-    uint64_t now_ns = stk_clock_ns();
+    struct stk_spool *removed = NULL, *next;
     uint32_t idle = 0;
+    uint64_t now_ns;
 
+    pthread_mutex_lock(&spools->lock);
+    now_ns = stk_clock_ns(); /* not before an unused_ns */
     for (struct stk_spool **link = &spools->locked.first; *link;) {
         struct stk_spool *spool = *link;
         bool keep = spool->locked.state == READY && spool->info.bytes == UINT64_MAX &&
@@ -79,8 +82,14 @@ static void trim_locked(struct stk_spools *spools)
             link = &spool->next;
         } else {
             *link = spool->next;
-            free_spool(spool);
+            spool->next = removed;
+            removed = spool;
         }
+    }
+    pthread_mutex_unlock(&spools->lock);
+    for (; removed; removed = next) {
+        next = removed->next;
+        free_spool(removed);
     }
 }
 
@@ -207,11 +216,11 @@ static int wait_locked(struct stk_spools *spools, const struct stk_spool *spool,
     return 0;
 }
 
-static void release_locked(struct stk_spools *spools, struct stk_spool *spool)
+/* trim() frees it later. */
+static void release_locked(struct stk_spool *spool)
 {
     if (--spool->locked.users == 0) {
         spool->locked.unused_ns = stk_clock_ns();
-        trim_locked(spools);
     }
 }
 
@@ -240,7 +249,7 @@ static int find_locked(struct stk_spools *spools, const char *url,
             *spool_out = spool;
             return 0;
         }
-        release_locked(spools, spool);
+        release_locked(spool);
     } while (status == 0); /* a spool that failed is not found again */
     return status;
 }
@@ -274,8 +283,8 @@ int stk_spool_open(struct stk_spools *spools, struct stk_store *store,
     struct stk_spool *spool = NULL;
     int status;
 
+    trim(spools);
     pthread_mutex_lock(&spools->lock);
-    trim_locked(spools);
     status = find_locked(spools, object->url, info, &spool, error);
     if (status == 0 && !spool) {
         spool = fetch_locked(spools, store, object, info);
@@ -287,11 +296,14 @@ int stk_spool_open(struct stk_spools *spools, struct stk_store *store,
     if (status == 0) {
         status = finish_open(spool, info, error);
         if (status < 0) {
-            release_locked(spools, spool);
+            release_locked(spool);
             spool = NULL;
         }
     }
     pthread_mutex_unlock(&spools->lock);
+    if (status < 0) {
+        trim(spools);
+    }
     *spool_out = spool;
     return status;
 }
@@ -307,6 +319,7 @@ void stk_spool_release(struct stk_spools *spools, struct stk_spool *spool)
         return;
     }
     pthread_mutex_lock(&spools->lock);
-    release_locked(spools, spool);
+    release_locked(spool);
     pthread_mutex_unlock(&spools->lock);
+    trim(spools);
 }
