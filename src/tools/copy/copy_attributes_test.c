@@ -342,6 +342,11 @@ static void test_bandwidth(void)
     slow.bytes_per_second_max = 12 << 20;
     T_EQ("slow", run(slow, at("large"), at("large2")), 0);
     T_TRUE("half a second", progress.run_ns >= 490000000);
+    T_EQ("parts", truncate(at("large"), 18 << 20), 0);
+    slow.part_bytes = 5 << 20;
+    T_EQ("parts", run(slow, at("large"), at("large2")), 0);
+    T_TRUE("each byte counts", progress.run_ns >= 1490000000);
+    T_TRUE("once", progress.run_ns < 2800000000);
 }
 
 int main(void)

@@ -407,15 +407,15 @@ static void run_work(struct stoker_copy *copy, const struct work *work, uint8_t 
     if (!work->open && copy->options.kind == STOKER_MOVE && is_renamed(copy, file)) {
         return;
     }
-    if (!file->keys && !stk_copy_is_server_side(file)) {
-        wait_for_bandwidth(copy, bytes);
-    }
     if (!work->open && !is_small(copy, file)) {
         open_parts(copy, file);
         return;
     }
-    if (bytes > STK_COPY_SMALL_BYTES && !file->keys && !stk_copy_is_server_side(file)) {
-        buffer = acquire_buffer(copy, bytes); /* NULL: a function that needs it fails */
+    if (!file->keys && !stk_copy_is_server_side(file)) {
+        wait_for_bandwidth(copy, stk_min(file->bytes - work->part * file->part_bytes, bytes));
+        if (bytes > STK_COPY_SMALL_BYTES) {
+            buffer = acquire_buffer(copy, bytes); /* NULL: a function that needs it fails */
+        }
     }
     if (work->open) {
         run_part(copy, work, buffer);
