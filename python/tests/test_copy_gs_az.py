@@ -148,6 +148,21 @@ def test_what_a_run_left(clean, tmp_path, way):  # noqa: F811
         assert told["bytes_kept"] == PART and place.objects() == {"one": data}
 
 
+def test_a_move_keeps_an_object_that_changed(clean, tmp_path):  # noqa: F811
+    """After its bytes were read, before it is removed: the new version is moved."""
+    give = object_server.Google.give
+
+    def give_and_replace(self, data, **more):
+        if self.server.said[206] + self.server.said[200] == 1:  # it was opened; this reads it
+            self.server.objects["data", "one"] = b"newer"
+        give(self, data, **more)
+
+    clean.setattr(object_server.Google, "give", give_and_replace)
+    with Place("gs nobody", clean, {("data", "one"): b"older"}) as place:
+        copy("mv", f"{place.base}/one", tmp_path / "one")
+        assert (tmp_path / "one").read_bytes() == b"newer" and place.objects() == {}
+
+
 def test_another_answer_to_a_block(clean, tmp_path):  # noqa: F811
     """It tells of other bytes than were sent: they may lie nowhere."""
     (tmp_path / "file").write_bytes(random_bytes(LARGE, 6))

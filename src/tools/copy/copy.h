@@ -196,6 +196,10 @@ int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uin
                        struct stk_view *part, struct stoker_error *error);
 /* Fails with STOKER_ERROR_CHANGED: the source changed while it was copied. */
 int stk_copy_fail_changed(const struct stk_copy_file *file, struct stoker_error *error);
+/* Fails with STOKER_ERROR_CHANGED if the path or URL of the source has another version now than the
+ * one that was opened. Asks the store. */
+int stk_copy_check_source(struct stoker_copy *copy, const struct stk_copy_file *file,
+                          struct stoker_error *error);
 /* After the last part, or after a failure: commits, or cleans up. */
 int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error);

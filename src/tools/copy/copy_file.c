@@ -189,21 +189,23 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
     return status; /* whoever wants the same hidden file has it when close_file gave it back */
 }
 
+int stk_copy_check_source(struct stoker_copy *copy, const struct stk_copy_file *file,
+                          struct stoker_error *error)
+{
+    struct stk_object_info info;
+    struct stk_stat stat;
+    int status = stk_vfs_stat_object(copy->io, file->from, &stat, &info, error);
+
+    return status == 0 && is_other_version(file, &stat) ? stk_copy_fail_changed(file, error)
+                                                        : status;
+}
+
 /* A local file that a process changed while it was sent may be older than its object, which the
  * next sync would take for the newer one. */
-static int check_sent(struct stoker_copy *copy, struct stk_copy_file *file,
+static int check_sent(struct stoker_copy *copy, const struct stk_copy_file *file,
                       struct stoker_error *error)
 {
-    struct stk_stat stat;
-
-    if (file->from_object || stk_io_is_url(file->from)) {
-        return 0;
-    }
-    if (stk_io_stat_path(copy->io, file->from, &stat, NULL) == 0 &&
-        !is_other_version(file, &stat)) {
-        return 0;
-    }
-    return stk_copy_fail_changed(file, error);
+    return stk_io_is_url(file->from) ? 0 : stk_copy_check_source(copy, file, error);
 }
 
 /* A local file that a process changed while it was read may be a mix of two versions. */
@@ -617,23 +619,6 @@ int stk_copy_file_part(struct stoker_copy *copy, struct stk_copy_file *file, uin
     return status;
 }
 
-/* A source that is in no store must be what it was. */
-static int check_source(struct stoker_copy *copy, const struct stk_copy_file *file,
-                        struct stoker_error *error)
-{
-    struct stk_stat stat;
-    int status;
-
-    if (file->from_object) {
-        return 0; /* each range was of the version that was opened */
-    }
-    status = stk_io_stat_path(copy->io, file->from, &stat, error);
-    if (status == 0 && is_other_version(file, &stat)) {
-        status = stk_copy_fail_changed(file, error);
-    }
-    return status;
-}
-
 /* Errors of busy or broken servers, and a stop by the caller. */
 bool stk_copy_error_is_resumable(int status)
 {
@@ -667,7 +652,10 @@ int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
     bool failed = file->locked.failed; /* by now it is this thread's alone */
-    int status = failed ? STOKER_ERROR_CLOSED : check_source(copy, file, error);
+    /* Each range of an object was of the version that was opened. */
+    int status = failed              ? STOKER_ERROR_CLOSED
+                 : file->from_object ? 0
+                                     : stk_copy_check_source(copy, file, error);
 
     status = status < 0 ? status : stk_copy_checksum_verify(copy, file, NULL, error);
     if (file->upload) {

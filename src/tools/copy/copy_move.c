@@ -75,24 +75,22 @@ int stk_copy_remove_source(struct stoker_copy *copy, struct stk_copy_file *file,
 {
     struct stk_object_url *object = NULL;
     struct stk_store *store;
-    struct stk_stat stat;
+    bool url = stk_io_is_url(file->from);
     int status = copy->remote ? 0 : sync_folder(copy, file, error);
 
-    if (status < 0) {
-        return status;
-    }
-    if (!stk_io_is_url(file->from)) {
-        status = stk_io_stat_path(copy->io, file->from, &stat, error);
-        if (status == 0 && (stat.bytes != file->bytes || stat.mtime_ns != file->mtime_ns)) {
-            status = stk_copy_fail_changed(file, error);
-        }
-        return status < 0 ? status : stk_io_remove(copy->io, file->from, error);
-    }
-    if (!stk_copy_can_write(file->from) || stk_vfs_is_external_url(file->from)) {
+    if (status == 0 && url &&
+        (!stk_copy_can_write(file->from) || stk_vfs_is_external_url(file->from))) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the source is read-only: it was copied",
                         "copy with 'stoker cp'", "'%.400s'", file->from);
     }
-    status = stk_vfs_get_store(copy->io, &store, error);
+    status = status < 0 ? status : stk_copy_check_source(copy, file, error);
+    if (status == -ENOENT && url) {
+        return 0; /* another process removed it */
+    }
+    if (status == 0 && !url) {
+        return stk_io_remove(copy->io, file->from, error);
+    }
+    status = status < 0 ? status : stk_vfs_get_store(copy->io, &store, error);
     status = status < 0 ? status : stk_object_url_parse(file->from, &object, error);
     status = status < 0 ? status : stk_upload_remove(store, object, error);
     stk_vfs_set_metadata(copy->io, file->from, NULL);
