@@ -54,7 +54,7 @@ static uint64_t name_of(const struct args *args, const struct stoker_dataset *da
     hash = mix(hash, info.identity, sizeof info.identity);
     hash = mix(hash, numbers, sizeof numbers);
     hash = mix_text(hash, args->pattern);
-    hash = mix_text(hash, args->shuffle_seed);
+    hash = mix_text(hash, args->keep_order ? "keep-order" : args->shuffle_seed);
     for (size_t i = 0; i < args->path_count; i++) {
         hash = mix_text(hash, args->paths[i]);
     }
