@@ -97,26 +97,36 @@ static int make_folders(const char *path)
     return mkdir(part, 0700) != 0 && errno != EEXIST ? errno : 0;
 }
 
+/* Finds an entry below a URL. Returns 1 and fills *info; 0 if there is none; or an error:
+ * STOKER_ERROR_AGAIN after a signal. */
+static int find_first(struct pack_url *self, const char *url, struct stoker_file_info *info,
+                      struct stoker_error *error)
+{
+    struct stoker_walk *walk = NULL;
+    int status = stoker_walk_open(&walk, self->engine, url, 0, error);
+
+    if (status == 0) {
+        do {
+            info->struct_size = sizeof *info;
+            status = stoker_walk_next(walk, COMMAND_TICK_MS, info, error);
+        } while (status == STOKER_ERROR_AGAIN && !main_signal());
+    }
+    stoker_walk_close(walk);
+    return status;
+}
+
 /* Fails if there is no such bucket: a prefix without objects and a bucket that does not exist are
  * the same for a listing of the prefix. A bucket that may not be listed is taken to exist. */
 static int check_bucket(struct pack_url *self, struct stoker_file_info *info)
 {
     char root[PACK_URL_BYTES];
-    struct stoker_walk *walk = NULL;
     struct stoker_error error = {0};
     const char *bucket = strstr(self->url, "://") + 3;
     int status;
 
     snprintf(root, sizeof root, "%.*s/",
              (int)(bucket - self->url + (ptrdiff_t)strcspn(bucket, "/")), self->url);
-    status = stoker_walk_open(&walk, self->engine, root, 0, &error);
-    do {
-        info->struct_size = sizeof *info;
-        status = status < 0 && status != STOKER_ERROR_AGAIN
-                     ? status
-                     : stoker_walk_next(walk, COMMAND_TICK_MS, info, &error);
-    } while (status == STOKER_ERROR_AGAIN && !main_signal());
-    stoker_walk_close(walk);
+    status = find_first(self, root, info, &error);
     return status == -ENOENT ? term_error(status, &error) : EXIT_FINE;
 }
 
@@ -124,7 +134,6 @@ static int check_bucket(struct pack_url *self, struct stoker_file_info *info)
 static int check_empty(struct pack_url *self)
 {
     struct stoker_file_info *info = calloc(1, sizeof *info);
-    struct stoker_walk *walk = NULL;
     struct stoker_error error = {0};
     char below[PACK_URL_BYTES + 2];
     int status;
@@ -133,22 +142,13 @@ static int check_empty(struct pack_url *self)
         return fail(ENOMEM, "no memory", self->url, "free memory");
     }
     snprintf(below, sizeof below, "%s/", self->url);
-    status = stoker_walk_open(&walk, self->engine, below, 0, &error);
-    do {
-        info->struct_size = sizeof *info;
-        status = status < 0 && status != STOKER_ERROR_AGAIN
-                     ? status
-                     : stoker_walk_next(walk, COMMAND_TICK_MS, info, &error);
-    } while (status == STOKER_ERROR_AGAIN && !main_signal());
-    stoker_walk_close(walk);
+    status = find_first(self, below, info, &error);
     if (status == 1) {
         snprintf(below, sizeof below, "%s/%s", self->url, info->name);
-        free(info);
-        return fail(EEXIST, "there are objects already", below,
-                    "use another prefix, remove it (stoker rm -r), or repeat the settings of the "
-                    "unfinished run to continue it");
-    }
-    if (status == -ENOENT) {
+        status = fail(EEXIST, "there are objects already", below,
+                      "use another prefix, remove it (stoker rm -r), or repeat the settings of the "
+                      "unfinished run to continue it");
+    } else if (status == -ENOENT) {
         status = check_bucket(self, info);
     } else {
         status =
@@ -296,8 +296,8 @@ static int list_shards(struct pack_url *self, char ***paths, size_t *count)
                         : EXIT_FINE;
 }
 
-/* Whether an earlier run, whose work this one continues, has sent a file: the object has its bytes.
- * A difference, or a failure, is left to the copy, which replaces nothing. */
+/* Returns true if the object has the bytes of a file: an earlier run, which this one continues, has
+ * sent it. After a difference or a failure the copy decides, which replaces nothing. */
 static bool is_sent(struct pack_url *self, const char *path, const char *name)
 {
     struct stoker_file_info ours = {.struct_size = sizeof ours}, theirs = ours;
