@@ -23,7 +23,7 @@ struct converter {
     uint32_t name_count;
     uint8_t *out;
     size_t bytes, capacity;
-    bool is_full; /* memory or the limit */
+    int put_status; /* -ENOMEM or STOKER_ERROR_LIMIT: the rest of the text is dropped */
     struct stoker_error *error;
 };
 
@@ -36,17 +36,17 @@ static int fail(struct converter *csv, const char *what)
 
 static void put(struct converter *csv, const void *data, size_t bytes)
 {
-    if (!csv->is_full && csv->capacity - csv->bytes < bytes) {
-        size_t capacity = stk_max(2 * csv->capacity, csv->bytes + bytes + 4096);
-        uint8_t *grown = capacity > STK_METADATA_JSONL_BYTES_MAX
-                             ? NULL
-                             : stk_realloc(csv->out, csv->capacity, capacity, 1);
+    if (csv->put_status == 0 && csv->capacity - csv->bytes < bytes) {
+        size_t wanted = stk_max(2 * csv->capacity, csv->bytes + bytes + 4096);
+        size_t capacity = stk_min(wanted, STK_METADATA_JSONL_BYTES_MAX);
+        bool fits = capacity - csv->bytes >= bytes;
+        uint8_t *grown = fits ? stk_realloc(csv->out, csv->capacity, capacity, 1) : NULL;
 
-        csv->is_full = !grown;
+        csv->put_status = grown ? 0 : fits ? -ENOMEM : STOKER_ERROR_LIMIT;
         csv->out = grown ? grown : csv->out;
         csv->capacity = grown ? capacity : csv->capacity;
     }
-    if (!csv->is_full) {
+    if (csv->put_status == 0) {
         memcpy(csv->out + csv->bytes, data, bytes);
         csv->bytes += bytes;
     }
@@ -131,11 +131,13 @@ static int read_cell(struct converter *csv, struct cell *cell, bool *last_out)
     *cell = (struct cell){.at = csv->at, .quoted = csv->at < end && data[csv->at] == '"'};
     if (cell->quoted) {
         cell->at = ++csv->at;
-        while (csv->at < end &&
-               (data[csv->at] != '"' ||
-                (csv->at + 1 < end && data[csv->at + 1] == '"' && csv->at++ < end))) {
+        for (; csv->at < end; csv->at++) {
+            if (data[csv->at] == '"' && csv->at + 1 < end && data[csv->at + 1] == '"') {
+                csv->at++; /* the second of two */
+            } else if (data[csv->at] == '"') {
+                break;
+            }
             csv->line += data[csv->at] == '\n';
-            csv->at++;
         }
         if (csv->at == end) {
             return fail(csv, "a quote is not closed");
@@ -215,18 +217,21 @@ int stk_metadata_csv_convert(struct stk_view in, uint8_t **text_out, size_t *byt
     csv->line = 1;
     csv->error = error;
     status = read_names(csv);
-    while (status == 0 && csv->at < in.bytes) {
-        csv->line++;
-        if (memchr("\r\n", in.data[csv->at], 2)) {
-            csv->at++; /* an empty line */
+    while (status == 0 && csv->put_status == 0 && csv->at < in.bytes) {
+        if (memchr("\r\n", in.data[csv->at], 2)) { /* an empty line */
+            csv->line += in.data[csv->at++] == '\n';
             continue;
         }
+        csv->line++;
         status = read_record(csv);
     }
-    if (status == 0 && csv->is_full) {
+    if (status == 0 && csv->put_status == -ENOMEM) {
+        status = stk_fail_memory(error, "metadata");
+    } else if (status == 0 && csv->put_status < 0) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a metadata.csv is too large",
                           "write it in parts: one in each class folder, or use metadata.jsonl",
-                          "%zu bytes, or memory is full", in.bytes);
+                          "%zu bytes give more than %u bytes of JSON", in.bytes,
+                          STK_METADATA_JSONL_BYTES_MAX);
     }
     if (status == 0) {
         *text_out = csv->out;

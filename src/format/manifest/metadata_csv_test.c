@@ -4,6 +4,7 @@
 #include "format/manifest/metadata_csv.h"
 #include "test/t.h"
 
+#include <errno.h>
 #include <string.h>
 
 static const struct row {
@@ -30,6 +31,8 @@ static const struct row {
     {"no file_name", "name,n\nx,1\n", NULL, "line 1"},
     {"nothing", "", NULL, "line 1"},
     {"too many", "file_name\nx\ny,1\n", NULL, "line 3"},
+    {"empty lines of windows", "file_name\r\n\r\n\r\ny,1\r\n", NULL, "line 4"},
+    {"an empty line in a cell", "file_name,t\nx,\"a\n\nb\"\ny\n", NULL, "line 5"},
     {"too few", "file_name,n\nx,1\ny\n", NULL, "line 3"},
     {"open quote", "file_name,n\nx,\"1\n", NULL, "not closed"},
     {"text behind a quote", "file_name,n\nx,\"1\"2\n", NULL, "line 2"},
@@ -73,9 +76,10 @@ static void test_cuts_and_memory(void)
     }
     for (uint64_t nth = 1; nth <= 2; nth++) {
         stk_mem_fail_nth(nth);
-        T_TRUE("memory",
-               stk_metadata_csv_convert((struct stk_view){(const uint8_t *)csv, sizeof csv - 1},
-                                        &text, &bytes, NULL) < 0);
+        T_EQ("memory",
+             stk_metadata_csv_convert((struct stk_view){(const uint8_t *)csv, sizeof csv - 1},
+                                      &text, &bytes, NULL),
+             -ENOMEM);
         stk_mem_fail_nth(0);
     }
 }
