@@ -187,10 +187,7 @@ static int index_member(struct one_shard *one, const struct stk_container_step *
                                    error);
     }
     if (member->kind == STK_MEMBER_HARD_LINK) {
-        bool added;
-
-        return stk_index_shard_add_link(one->target.builder, member->name, member->link, &added,
-                                        error);
+        return stk_index_shard_add_link(one->target.builder, member->name, member->link, error);
     }
     if (member->kind == STK_MEMBER_LINK || member->kind == STK_MEMBER_OTHER) {
         stk_index_shard_skip(one->target.builder, member->kind == STK_MEMBER_LINK);

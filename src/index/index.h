@@ -46,9 +46,9 @@ int stk_index_shard_begin(struct stk_index *index, uint32_t shard, const char *p
 int stk_index_shard_add(struct stk_index_shard_builder *builder, struct stk_view name,
                         uint64_t offset, uint64_t bytes, struct stoker_error *error);
 /* Adds a hard link: a member with the bytes, the checksum and the label of the member `target`,
- * which was added before it. Returns 0 and sets *added_out to false if there is no such member. */
+ * which was added before it. If there is no such member, the link is counted and left out. */
 int stk_index_shard_add_link(struct stk_index_shard_builder *builder, struct stk_view name,
-                             struct stk_view target, bool *added_out, struct stoker_error *error);
+                             struct stk_view target, struct stoker_error *error);
 /* Why members are no part of a sample. */
 struct stk_index_skipped {
     uint64_t system_files, links, special, unnamed;

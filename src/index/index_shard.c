@@ -139,6 +139,7 @@ static int add_unnamed(struct stk_index_shard_builder *builder, struct stk_view 
                        uint64_t offset, uint64_t bytes, struct stoker_error *error)
 {
     uint32_t number;
+    int status;
 
     if (builder->unnamed.count == builder->unnamed_capacity) {
         uint32_t capacity = builder->unnamed_capacity ? builder->unnamed_capacity * 2 : 16;
@@ -151,12 +152,14 @@ static int add_unnamed(struct stk_index_shard_builder *builder, struct stk_view 
         builder->unnamed_places = grown;
         builder->unnamed_capacity = capacity;
     }
-    if (stk_string_table_add(&builder->unnamed, name, UNNAMED_MAX, &number) == 0) {
+    status = stk_string_table_add(&builder->unnamed, name, UNNAMED_MAX, &number);
+    if (status == 0) {
         builder->unnamed_last = number;
         builder->unnamed_places[number][0] = offset;
         builder->unnamed_places[number][1] = bytes;
     }
-    return 0; /* behind the last that is kept, links lead nowhere and are counted */
+    /* If the table is full, later links have no target and are counted. */
+    return status == -ENOMEM ? fail(builder, status, offset, name, error) : 0;
 }
 
 int stk_index_shard_set_checksum(struct stk_index_shard_builder *builder, uint64_t sum,

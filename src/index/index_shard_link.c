@@ -70,31 +70,33 @@ static int64_t find_target(const struct stk_index_shard_builder *builder, struct
     return -1;
 }
 
+/* True if the member that was added last and the member `from` are labels of their samples. */
+static bool are_labels(const struct stk_index_shard_builder *builder, int64_t from)
+{
+    uint32_t extension = builder->members[builder->member_count - 1].extension;
+
+    return builder->members[from].sample < builder->labels_capacity &&
+           builder->members[from].extension == extension &&
+           strcmp((const char *)stk_string_table_get(&builder->extensions, extension).data,
+                  "cls") == 0;
+}
+
 int stk_index_shard_add_link(struct stk_index_shard_builder *builder, struct stk_view name,
-                             struct stk_view target, bool *added_out, struct stoker_error *error)
+                             struct stk_view target, struct stoker_error *error)
 {
     uint64_t place[3] = {0};
     int64_t from = find_target(builder, target, place);
     int status;
 
-    *added_out = false;
     if (from < 0) {
         builder->skipped.links++;
         return 0;
     }
     status = stk_index_shard_add(builder, name, place[0], place[1], error);
-    *added_out = status == 0;
-    if (status == 0 && builder->added && (builder->sums || place[2])) {
+    if (status == 0 && (builder->sums || place[2])) {
         status = stk_index_shard_set_checksum(builder, place[2], error);
     }
-    if (status < 0 || !builder->added || from == NO_MEMBER) {
-        return status;
-    }
-    if (builder->labels && builder->members[from].sample < builder->labels_capacity &&
-        stk_string_table_get(&builder->extensions,
-                             builder->members[builder->member_count - 1].extension)
-                .bytes == sizeof "cls" &&
-        builder->members[from].extension == builder->members[builder->member_count - 1].extension) {
+    if (status == 0 && builder->added && from != NO_MEMBER && are_labels(builder, from)) {
         status = stk_index_shard_set_label(builder, builder->labels[builder->members[from].sample],
                                            error);
     }

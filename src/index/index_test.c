@@ -125,12 +125,11 @@ static int fill(struct stk_index *index, uint32_t shard, const char *path, const
 
     for (i = 0; status == 0 && i < NAMES_MAX && names[i]; i++) {
         const char *arrow = strstr(names[i], "->");
-        bool added;
 
         status = arrow ? stk_index_shard_add_link(builder,
                                                   (struct stk_view){(const uint8_t *)names[i],
                                                                     (size_t)(arrow - names[i])},
-                                                  view(arrow + 2), &added, error)
+                                                  view(arrow + 2), error)
                        : stk_index_shard_add(builder, view(names[i]), 512 * (i + 1), 3, error);
     }
     if (status < 0) {
@@ -369,6 +368,63 @@ static void test_folder(void)
     stk_index_close(index);
 }
 
+/* A link to a label gives the label of the target; a link to another member keeps the sample's. */
+static void test_link_labels(void)
+{
+    static const int64_t want[] = {3, 5, 3, -1};
+    struct stk_index_options options = {.shard_count = 1};
+    struct stk_index *index;
+    struct stk_index_shard_builder *builder;
+
+    T_EQ("open", stk_index_open(&index, &options, NULL), 0);
+    T_EQ("begin", stk_index_shard_begin(index, 0, "s.tar", &builder, NULL), 0);
+    T_EQ("image", stk_index_shard_add(builder, view("a.jpg"), 512, 3, NULL), 0);
+    T_EQ("cls", stk_index_shard_add(builder, view("a.cls"), 1536, 1, NULL), 0);
+    T_EQ("label", stk_index_shard_set_label(builder, 3, NULL), 0);
+    T_EQ("cls", stk_index_shard_add(builder, view("b.cls"), 2560, 1, NULL), 0);
+    T_EQ("label", stk_index_shard_set_label(builder, 5, NULL), 0);
+    T_EQ("link to an image", stk_index_shard_add_link(builder, view("b.jpg"), view("a.jpg"), NULL),
+         0);
+    T_EQ("link to a label", stk_index_shard_add_link(builder, view("c.cls"), view("a.cls"), NULL),
+         0);
+    T_EQ("link without a label",
+         stk_index_shard_add_link(builder, view("d.jpg"), view("a.jpg"), NULL), 0);
+    T_EQ("end", stk_index_shard_end(builder, 4096, STK_COMPRESSION_NONE, NULL), 0);
+    T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
+    for (uint64_t i = 0; i < STK_COUNT(want); i++) {
+        struct stk_sample sample;
+
+        T_EQ("sample", stk_index_sample(index, i, &sample, NULL), 0);
+        T_EQ("label", sample.label, want[i]);
+    }
+    stk_index_close(index);
+}
+
+/* A link to a link to a file without a key has the checksum of the file. */
+static void test_link_checksum(void)
+{
+    struct stk_index_options options = {.shard_count = 1};
+    struct stk_index *index;
+    struct stk_index_shard_builder *builder;
+    struct stk_sample sample;
+    uint64_t sum = 0;
+
+    T_EQ("open", stk_index_open(&index, &options, NULL), 0);
+    T_EQ("begin", stk_index_shard_begin(index, 0, "s.tar", &builder, NULL), 0);
+    T_EQ("file", stk_index_shard_add(builder, view("a.jpg"), 512, 3, NULL), 0);
+    T_EQ("sum", stk_index_shard_set_checksum(builder, 7, NULL), 0);
+    T_EQ("no key", stk_index_shard_add(builder, view("readme"), 1536, 3, NULL), 0);
+    T_EQ("sum", stk_index_shard_set_checksum(builder, 9, NULL), 0);
+    T_EQ("link", stk_index_shard_add_link(builder, view("again"), view("readme"), NULL), 0);
+    T_EQ("link", stk_index_shard_add_link(builder, view("b.txt"), view("again"), NULL), 0);
+    T_EQ("end", stk_index_shard_end(builder, 4096, STK_COMPRESSION_NONE, NULL), 0);
+    T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
+    T_EQ("sample", stk_index_sample(index, 1, &sample, NULL), 0);
+    T_EQ("checksum", stk_index_checksum(index, &sample, 0, &sum, NULL), 0);
+    T_EQ("checksum", sum, 9);
+    stk_index_close(index);
+}
+
 /* The promise of the header: bytes a member and a file, names set aside. */
 static void test_size(void)
 {
@@ -465,6 +521,8 @@ int main(void)
     test_identity();
     test_wide();
     test_folder();
+    test_link_labels();
+    test_link_checksum();
     test_size();
     test_memory();
     stk_index_close(NULL);

@@ -32,7 +32,6 @@ static int read_tar(struct stk_view tar, size_t chunk, bool is_known,
     struct stk_container_step step = {0};
     struct stk_view input = {0};
     struct stoker_error error = {0};
-    bool added;
     int status = stk_container_open(&reader, &stk_tar_container, &options, &error);
 
     while (status == 0 && step.event != STK_CONTAINER_END) {
@@ -48,7 +47,7 @@ static int read_tar(struct stk_view tar, size_t chunk, bool is_known,
             if (step.kind == STK_MEMBER_FILE) {
                 status = stk_index_shard_add(builder, step.name, step.offset, step.bytes, &error);
             } else if (step.kind == STK_MEMBER_HARD_LINK) {
-                status = stk_index_shard_add_link(builder, step.name, step.link, &added, &error);
+                status = stk_index_shard_add_link(builder, step.name, step.link, &error);
             }
         }
     }
