@@ -171,18 +171,20 @@ static bool is_refused_value(const json_error_t *problem)
            strstr(problem->text, "invalid Unicode");
 }
 
-/* Parses the document again without the values that jansson refuses. */
-static json_t *parse_rewritten(struct stk_view bytes, json_error_t *problem)
+/* Parses the document again without the values that jansson refuses. Returns 0, also if it is
+ * damaged: then *document_out is NULL. Returns -ENOMEM if there is no memory for the copy. */
+static int parse_rewritten(struct stk_view bytes, void **document_out, json_error_t *problem,
+                           struct stoker_error *error)
 {
     struct stk_view copy;
-    json_t *document = NULL;
+    int status = stk_json_rewrite(bytes, &copy, error);
 
-    if (stk_json_rewrite(bytes, &copy, NULL) == 0) {
-        document = json_loadb((const char *)copy.data, copy.bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL,
-                              problem);
+    if (status == 0) {
+        *document_out = json_loadb((const char *)copy.data, copy.bytes,
+                                   JSON_DECODE_ANY | JSON_ALLOW_NUL, problem);
+        stk_free((void *)(uintptr_t)copy.data);
     }
-    stk_free((void *)(uintptr_t)copy.data);
-    return document;
+    return status;
 }
 
 int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct stoker_error *error)
@@ -200,8 +202,11 @@ int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct sto
                                 JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
     if (!tree->document && is_refused_value(&problem)) {
         struct stk_view text = {bytes.data + mark, bytes.bytes - mark};
+        int status = parse_rewritten(text, &tree->document, &problem, error);
 
-        tree->document = parse_rewritten(text, &problem);
+        if (status < 0) {
+            return status;
+        }
     }
     if (!tree->document) {
         return fail_parse(&problem, mark, error);

@@ -8,6 +8,7 @@
 #include "format/value/value.h"
 #include "test/t.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -658,6 +659,7 @@ static void test_fail_nth(void)
         struct stoker_error error = {0};
         struct stk_value value;
         struct zip zip;
+        int status;
 
         make_zip(&zip, "a.npy", array, count, true);
         stk_mem_fail_nth(n);
@@ -668,6 +670,15 @@ static void test_fail_nth(void)
         if (stk_value_open(&value, STK_VALUE_MSGPACK, view_of("\x91\x01", 2), "0", 1u << 20,
                            &error) < 0) {
             T_ERROR("msgpack", &error);
+        } else {
+            stk_value_close(&value);
+        }
+        stk_mem_fail_nth(n);
+        status = stk_value_open(&value, STK_VALUE_JSON, view_of("12345678901234567890", 20), NULL,
+                                MEMORY_BYTES_MAX, &error);
+        T_TRUE("memory is not damage", status == 0 || status == -ENOMEM);
+        if (status < 0) {
+            T_ERROR("json", &error);
         } else {
             stk_value_close(&value);
         }
