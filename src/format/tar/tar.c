@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -93,8 +94,14 @@ static bool is_zero(const uint8_t *data, size_t bytes);
 static struct stk_view field_text(const uint8_t *field, size_t width);
 static int fail(struct stoker_error *error, int status, uint64_t offset, const char *detail);
 static int fail_foreign(struct stoker_error *error, struct stk_view head, uint64_t offset);
-static int fail_without_end(struct stoker_error *error, uint64_t offset);
+static int fail_advised(struct stoker_error *error, int status, uint64_t offset, const char *advice,
+                        const char *detail);
 
+static const char *const advice_format = "give the paths of tars, or of a folder of images";
+/* Only here are all members complete, so that a user may append zeros. */
+static const char *const advice_without_end =
+    "copy the tar again; if all members are there and only the end marker is not, add it: "
+    "'truncate --size=+1024 FILE'";
 /* Other readers differ: the member has no name, or that of its own header. */
 static const char *const empty_name = "an extended header has an empty name";
 static const char *const advice_damaged =
@@ -260,13 +267,14 @@ static int header_step(struct stk_tar *tar, struct stk_tar_step *step, struct st
     if (!checksum_is_valid(header)) {
         bool is_tar = start > 0 || memcmp(header->magic, "ustar", 5) == 0;
 
-        return !is_tar
-                   ? fail_foreign(error, (struct stk_view){block, BLOCK_BYTES},
-                                  offsetof(struct tar_header_disk, sum))
-                   : fail(error, STOKER_ERROR_CORRUPT,
-                          tar->marked ? start : start + offsetof(struct tar_header_disk, sum),
-                          tar->marked ? "after the end marker comes neither another tar nor zeros"
-                                      : "the header's checksum is wrong");
+        if (!is_tar) {
+            return fail_foreign(error, (struct stk_view){block, BLOCK_BYTES},
+                                offsetof(struct tar_header_disk, sum));
+        }
+        return fail(error, STOKER_ERROR_CORRUPT,
+                    tar->marked ? start : start + offsetof(struct tar_header_disk, sum),
+                    tar->marked ? "after the end marker comes neither another tar nor zeros"
+                                : "the header's checksum is wrong");
     }
     if (tar->marked && has_records(&tar->global)) {
         return fail(error, STOKER_ERROR_CORRUPT, start,
@@ -295,14 +303,14 @@ static int end_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoke
     if (tar->position == 0) {
         return fail(error, STOKER_ERROR_EMPTY, 0, "the object has no bytes");
     }
-    if (start == 0 && tar->held > 0 &&
-        stk_file_kind_of_bytes((struct stk_view){tar->block, tar->held})) {
+    if (start == 0 && stk_file_kind_of_bytes((struct stk_view){tar->block, tar->held})) {
         return fail_foreign(error, (struct stk_view){tar->block, tar->held}, 0);
     }
+    if (!tar->marked && tar->held == 0) {
+        return fail_advised(error, STOKER_ERROR_TRUNCATED, start, advice_without_end,
+                            "the object ends without an end marker");
+    }
     if (!tar->marked) {
-        if (tar->held == 0) {
-            return fail_without_end(error, start);
-        }
         return fail(error, STOKER_ERROR_TRUNCATED, start, "the object ends inside a header");
     }
     tar->state = AT_END;
@@ -735,37 +743,31 @@ static int fail(struct stoker_error *error, int status, uint64_t offset, const c
     if (status == STOKER_ERROR_LIMIT) {
         advice = "raise the limit if you trust the tar";
     } else if (status == STOKER_ERROR_FORMAT) {
-        advice = "give the paths of tars, or of a folder of images";
+        advice = advice_format;
     } else if (status == STOKER_ERROR_EMPTY) {
         advice = "copy the tar again or leave it out";
     } else if (status == STOKER_ERROR_TRUNCATED) {
         advice = "copy the tar again; 'stoker verify --repair' keeps the members before the end";
     }
-    stk_fail(error, status, "cannot read tar headers", advice, "%s", detail);
-    stk_error_set_location(error, NULL, offset, NULL);
-    return status; /* error may be NULL */
+    return fail_advised(error, status, offset, advice, detail);
 }
 
 /* The file is no tar. */
 static int fail_foreign(struct stoker_error *error, struct stk_view head, uint64_t offset)
 {
     const struct stk_file_kind *found = stk_file_kind_of_bytes(head);
+    char detail[128];
 
-    stk_fail(error, STOKER_ERROR_FORMAT, "cannot read tar headers",
-             found ? found->advice : "give the paths of tars, or of a folder of pictures",
-             "the first block is no tar header%s%s", found ? ": it looks like " : "",
-             found ? found->name : "");
-    stk_error_set_location(error, NULL, offset, NULL);
-    return STOKER_ERROR_FORMAT;
+    snprintf(detail, sizeof detail, "the first block is no tar header%s%s",
+             found ? ": it looks like " : "", found ? found->name : "");
+    return fail_advised(error, STOKER_ERROR_FORMAT, offset, found ? found->advice : advice_format,
+                        detail);
 }
 
-/* All members are complete. Only here may a user append zeros. */
-static int fail_without_end(struct stoker_error *error, uint64_t offset)
+static int fail_advised(struct stoker_error *error, int status, uint64_t offset, const char *advice,
+                        const char *detail)
 {
-    stk_fail(error, STOKER_ERROR_TRUNCATED, "cannot read tar headers",
-             "copy the tar again; if all members are there and only the end marker is not, "
-             "add it: 'truncate --size=+1024 FILE'",
-             "the object ends without an end marker");
+    stk_fail(error, status, "cannot read tar headers", advice, "%s", detail);
     stk_error_set_location(error, NULL, offset, NULL);
-    return STOKER_ERROR_TRUNCATED;
+    return status; /* error may be NULL */
 }
