@@ -27,7 +27,7 @@ OPEN = """
 import sys, stoker
 engine = stoker.Engine(threads=1, memory="64MiB", read_timeout=float(sys.argv[2]),
                        single_flight_timeout=float(sys.argv[3]))
-stoker.Dataset(sys.argv[1], engine=engine)
+stoker.Dataset(sys.argv[1], engine=engine, skip_files=len(sys.argv) > 4)
 """
 
 
@@ -76,9 +76,9 @@ def until(true) -> None:
 def started(tmp_path):
     server, processes = Silent(), []
 
-    def start(read: float, turn: float) -> subprocess.Popen:
+    def start(read: float, turn: float, *skip: str) -> subprocess.Popen:
         process = subprocess.Popen(
-            [sys.executable, "-c", OPEN, server.url, str(read), str(turn)],
+            [sys.executable, "-c", OPEN, server.url, str(read), str(turn), *skip],
             env={**os.environ, "STOKER_NODE_DIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True)
         processes.append(process)
         return process
@@ -107,6 +107,16 @@ def test_waiting_for_another(started, tmp_path):
     _, told = third.communicate(timeout=WAIT)
     assert "TimeoutError" in told and server.url in told
     assert first.poll() is None
+
+
+def test_skipped_files_are_not_shared(started, tmp_path):
+    """An index without the files that cannot be read is not used where they are an error."""
+    server, start = started
+    start(600, 0, "skip_files")
+    until(lambda: files(tmp_path, "lock") and server.taken)
+    start(600, 0)
+    until(lambda: len(server.taken) == 2)  # it lists by itself
+    assert len(files(tmp_path, "lock")) == 2 and not files(tmp_path, "wait")
 
 
 def test_who_is_asked_and_as_whom_is_a_turn_of_its_own(tmp_path):

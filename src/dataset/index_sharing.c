@@ -54,9 +54,10 @@ static bool is_worth_sharing(const struct stoker_dataset *dataset, const char *r
 static bool make_share_key(const struct stoker_dataset *dataset, char key[65])
 {
     const struct stoker_dataset_options *options = &dataset->options;
-    const uint64_t numbers[] = {options->block_bytes, options->member_gap_max,
+    const uint64_t numbers[] = {options->block_bytes,   options->member_gap_max,
                                 options->key_bytes_max, options->header_bytes_max,
-                                options->foreign_index};
+                                options->foreign_index, options->allow_empty,
+                                options->skip_files};
     char absolute[2 * STK_PATH_BYTES_MAX];
     struct stk_sha256 sha;
     uint8_t digest[32];
