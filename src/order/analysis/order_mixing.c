@@ -46,19 +46,6 @@ static uint32_t slot_of(const struct label_table *table, int64_t label)
     return slot;
 }
 
-static void *grown(void *old, size_t old_bytes, size_t bytes)
-{
-    uint8_t *memory = stk_alloc(bytes, 1);
-
-    if (memory && old) {
-        memcpy(memory, old, old_bytes);
-    }
-    if (memory) {
-        stk_free(old);
-    }
-    return memory;
-}
-
 /* Doubles the table and the arrays by class. On failure all stay valid. */
 static int grow(struct meter *meter)
 {
@@ -69,7 +56,7 @@ static int grow(struct meter *meter)
     table->capacity = before.capacity ? 2 * before.capacity : FIRST_CAPACITY;
     for (uint32_t i = 0; i < 4; i++) {
         size_t width = sizeof(uint64_t) * (i == 3 ? PARTS : 1);
-        uint64_t *array = grown(*arrays[i], before.capacity * width, table->capacity * width);
+        uint64_t *array = stk_realloc(*arrays[i], before.capacity, table->capacity, width);
 
         if (!array) {
             table->capacity = before.capacity;
