@@ -3,11 +3,10 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "order/schedule/order_default.h"
 
 #include <errno.h>
 #include <string.h>
-
-#define WINDOW_DEFAULT 64u /* blocks, as a loader's */
 
 int stoker_order_open(struct stoker_order **order_out, const struct stoker_order_options *given,
                       struct stoker_error *error)
@@ -29,7 +28,7 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
     settings = (struct stk_order_options){
         .sample_count = options.sample_count,
         .block_samples = options.block_samples,
-        .window_blocks = options.window_blocks ? options.window_blocks : WINDOW_DEFAULT,
+        .window_blocks = options.window_blocks ? options.window_blocks : STK_ORDER_WINDOW_DEFAULT,
         .group_count = options.group_count ? options.group_count : 1,
         .shuffle = options.shuffle ? options.shuffle : STOKER_SHUFFLE_BLOCK,
         .version = options.order_version,
