@@ -27,10 +27,8 @@ static int fingerprint_round(void *context, uint64_t round, struct stoker_error 
         sum += stk_schedule_step_fingerprint(&reader, fingerprint_sum->partition, span->epoch,
                                              span->position + step * stride);
     }
-    status = status < 0 ? status : stk_schedule_reader_error(&reader, error);
-    stk_schedule_reader_deinit(&reader);
     atomic_fetch_add(&fingerprint_sum->sum, sum);
-    return status;
+    return stk_schedule_reader_end(&reader, status, error);
 }
 
 int stk_run_fingerprint_get(struct stoker_engine *engine, const struct stk_schedule *schedule,

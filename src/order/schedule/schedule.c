@@ -183,14 +183,6 @@ bool stk_schedule_is_plain(const struct stk_schedule *schedule)
     return !schedule->orders && !schedule->stages.items;
 }
 
-/* The mix has the version of the order. */
-static uint32_t mix_version(const struct stk_schedule *schedule)
-{
-    uint32_t version = schedule->order.options.version;
-
-    return version ? version : STK_MIX_VERSION;
-}
-
 int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                       struct stoker_error *error)
 {
@@ -209,7 +201,7 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
     mix = *options->mix;
     mix.group_count =
         options->order.shuffle == STOKER_SHUFFLE_BLOCK ? options->order.group_count : 1;
-    mix.version = mix_version(schedule);
+    mix.version = schedule->order.options.version; /* which is set: 1 or 2 */
     schedule->is_endless = mix.end == STK_MIX_REPEAT;
     if (schedule->is_endless) {
         schedule->epoch_samples = stk_mix_epoch_samples(
@@ -707,9 +699,7 @@ static bool find_by_scan(const struct stk_schedule *schedule, uint64_t epoch, ui
             *position_out = first + i;
         }
     }
-    is_found = stk_schedule_reader_error(&reader, NULL) == 0 && is_found;
-    stk_schedule_reader_deinit(&reader);
-    return is_found;
+    return stk_schedule_reader_end(&reader, 0, NULL) == 0 && is_found;
 }
 
 bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
