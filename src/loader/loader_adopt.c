@@ -60,28 +60,6 @@ static int wait_for_pins_locked(struct stoker_loader *loader, struct stoker_erro
     return 0;
 }
 
-/* Replaces the schedule; *schedule then has the other one. On failure nothing changes. */
-static int swap(struct stoker_loader *loader, struct stk_schedule *schedule,
-                struct stoker_error *error)
-{
-    /* A reader refers to its own address: it is made where it stays. */
-    struct stk_schedule_reader reader = loader->plan.reader;
-    struct stk_schedule before = loader->schedule;
-    int status;
-
-    loader->schedule = *schedule;
-    status = stk_schedule_reader_init(&loader->plan.reader, &loader->schedule, error);
-    if (status < 0) {
-        loader->schedule = before;
-        loader->plan.reader = reader;
-        return status;
-    }
-    stk_schedule_reader_deinit(&reader);
-    loader->partition.sample_count = stk_schedule_epoch_samples(&loader->schedule);
-    *schedule = before;
-    return 0;
-}
-
 static int replace(struct stoker_loader *loader, struct stk_schedule *schedule, uint32_t shuffle,
                    struct stoker_error *error)
 {
@@ -93,10 +71,11 @@ static int replace(struct stoker_loader *loader, struct stk_schedule *schedule, 
     loader->locked.paused = true;
     stk_pending_batches_cancel_locked(loader);
     status = wait_for_pins_locked(loader, error);
+    status = status < 0
+                 ? status
+                 : stk_schedule_exchange(&loader->schedule, &loader->plan.reader, schedule, error);
     if (status == 0) {
-        status = swap(loader, schedule, error);
-    }
-    if (status == 0) {
+        loader->partition.sample_count = stk_schedule_epoch_samples(&loader->schedule);
         loader->shuffle = shuffle;
     }
     loader->locked.paused = false;

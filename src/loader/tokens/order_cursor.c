@@ -159,30 +159,21 @@ static int adopt(struct stk_order_cursor *cursor, const struct stk_order_options
                  struct stoker_error *error)
 {
     const struct stk_schedule_request request = {.mix = stk_mix_copy_get(&cursor->mix)};
-    struct stk_schedule before = cursor->schedule, schedule;
-    struct stk_schedule_reader reader = cursor->reader;
+    struct stk_schedule schedule;
     int status = stk_schedule_open(&schedule, order, &request, error);
 
     if (status < 0) {
         return status;
     }
     status = compare(cursor, &schedule, state, words, error);
+    status = status < 0
+                 ? status
+                 : stk_schedule_exchange(&cursor->schedule, &cursor->reader, &schedule, error);
+    stk_schedule_deinit(&schedule);
     if (status == 0) {
-        cursor->schedule = schedule; /* a reader refers to the address of both */
-        status = stk_schedule_reader_init(&cursor->reader, &cursor->schedule, error);
-        if (status < 0) {
-            cursor->schedule = before;
-            cursor->reader = reader;
-        }
+        cursor->partition.sample_count = stk_schedule_epoch_samples(&cursor->schedule);
     }
-    if (status < 0) {
-        stk_schedule_deinit(&schedule);
-        return status;
-    }
-    stk_schedule_reader_deinit(&reader);
-    stk_schedule_deinit(&before);
-    cursor->partition.sample_count = stk_schedule_epoch_samples(&cursor->schedule);
-    return 0;
+    return status;
 }
 
 int stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out)

@@ -425,6 +425,25 @@ void stk_schedule_reader_deinit(struct stk_schedule_reader *reader)
     *reader = (struct stk_schedule_reader){0};
 }
 
+int stk_schedule_exchange(struct stk_schedule *schedule, struct stk_schedule_reader *reader,
+                          struct stk_schedule *other, struct stoker_error *error)
+{
+    struct stk_schedule_reader reader_before = *reader;
+    struct stk_schedule before = *schedule;
+    int status;
+
+    *schedule = *other;
+    status = stk_schedule_reader_init(reader, schedule, error);
+    if (status < 0) {
+        *schedule = before;
+        *reader = reader_before;
+        return status;
+    }
+    stk_schedule_reader_deinit(&reader_before);
+    *other = before;
+    return 0;
+}
+
 int stk_schedule_reader_error(struct stk_schedule_reader *reader, struct stoker_error *error)
 {
     return stk_curriculum_reader_error(&reader->stages, error);

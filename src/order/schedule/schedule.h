@@ -99,6 +99,11 @@ stk_schedule_reader_end(struct stk_schedule_reader *reader, int status, struct s
     stk_schedule_reader_deinit(reader);
     return status;
 }
+/* Exchanges a schedule, and its reader, which refers to the schedule's address, for another one:
+ * *other then has the schedule that was there before. Returns 0, or -ENOMEM; then nothing
+ * changes. */
+int stk_schedule_exchange(struct stk_schedule *schedule, struct stk_schedule_reader *reader,
+                          struct stk_schedule *other, struct stoker_error *error);
 /* Returns the sampling rule of a source of a mix; NULL: all of its samples. */
 const struct stk_sampling_rule *stk_schedule_rule(const struct stk_schedule *schedule,
                                                   uint32_t source);
