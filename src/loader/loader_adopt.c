@@ -1,7 +1,9 @@
-/* Replaces the order of a loader by that of a state, if the caller left settings of it out: so data
- * can move to another kind of storage, or to a later version, during a run.
+/* Moves a loader to the position of a state. Replaces its order by that of the state before, if the
+ * caller left settings of it out: so data can move to another kind of storage, or to a later
+ * version, during a run.
  *
- *   state --adopt--> settings --open--> schedule --compare--> pause, cancel, wait --> swap
+ *   state --adopt--> settings --open--> schedule --compare--> pause, cancel, wait --> exchange,
+ * seek
  *
  * No worker uses the schedule while the loader has one pin and opens no batch. */
 #include "engine/worker.h"
@@ -21,9 +23,10 @@ void stk_loader_identify(const struct stoker_loader *loader, const struct stk_sc
     stk_schedule_write_state(schedule, loader->sampling.options.epoch_samples, state_out);
 }
 
-int stk_loader_compare(const struct stoker_loader *loader, const struct stk_schedule *schedule,
-                       uint32_t shuffle, const struct stoker_state *state,
-                       struct stoker_error *error)
+/* Compares a state with those that the loader would have with this schedule and shuffle. Returns 0,
+ * or STOKER_ERROR_STATE with all differences. */
+static int compare(const struct stoker_loader *loader, const struct stk_schedule *schedule,
+                   uint32_t shuffle, const struct stoker_state *state, struct stoker_error *error)
 {
     const struct stk_state_labels words = {
         .samples = "number of samples",
@@ -60,49 +63,72 @@ static int wait_for_pins_locked(struct stoker_loader *loader, struct stoker_erro
     return 0;
 }
 
-static int replace(struct stoker_loader *loader, struct stk_schedule *schedule, uint32_t shuffle,
-                   struct stoker_error *error)
+/* Replaces the order, which drops what was read ahead; *schedule then has the one before. On
+ * failure the stream goes on where it was. */
+static int replace_locked(struct stoker_loader *loader, struct stk_schedule *schedule,
+                          uint32_t shuffle, struct stoker_error *error)
 {
-    struct stoker_engine *engine = loader->engine;
     int status;
 
-    pthread_mutex_lock(&loader->fingerprint_lock);
-    stk_engine_lock(engine, NULL);
     loader->locked.paused = true;
     stk_pending_batches_cancel_locked(loader);
     status = wait_for_pins_locked(loader, error);
     status = status < 0
                  ? status
                  : stk_schedule_exchange(&loader->schedule, &loader->plan.reader, schedule, error);
-    if (status == 0) {
-        loader->partition.sample_count = stk_schedule_epoch_samples(&loader->schedule);
-        loader->shuffle = shuffle;
-    }
     loader->locked.paused = false;
-    /* The caller moves to the position of the state. */
-    stk_pending_batches_seek_locked(loader, loader->locked.epoch, loader->locked.position);
+    if (status < 0) {
+        stk_pending_batches_seek_locked(loader, loader->locked.epoch, loader->locked.position);
+        return status;
+    }
+    loader->partition.sample_count = stk_schedule_epoch_samples(&loader->schedule);
+    loader->shuffle = shuffle;
+    return 0;
+}
+
+/* Moves to the position of a state. schedule: the one that the state belongs to; NULL: the
+ * loader's.
+ */
+static int move(struct stoker_loader *loader, struct stk_schedule *schedule, uint32_t shuffle,
+                const struct stoker_state *state, struct stoker_error *error)
+{
+    struct stoker_engine *engine = loader->engine;
+    int status;
+
+    pthread_mutex_lock(&loader->fingerprint_lock);
+    stk_engine_lock(engine, NULL);
+    status = schedule ? replace_locked(loader, schedule, shuffle, error) : 0;
+    if (status == 0) {
+        stk_pending_batches_seek_locked(loader, state->epoch, state->position);
+        loader->locked.delivered_steps = (struct stk_delivered){.fingerprint = state->fingerprint};
+        loader->locked.resumed = true;
+    }
     stk_engine_unlock(engine);
     pthread_mutex_unlock(&loader->fingerprint_lock);
     return status;
 }
 
-int stk_loader_adopt_order(struct stoker_loader *loader, const struct stoker_state *state,
-                           struct stoker_error *error)
+int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
+                            struct stoker_error *error)
 {
     struct stk_order_options order = loader->schedule.order.options;
     struct stk_schedule schedule;
-    int status;
+    int status = stk_engine_check(loader->engine, error);
 
+    if (status < 0) {
+        return status;
+    }
     order.shuffle = loader->shuffle; /* with stages, the schedule's own order has none */
     if (!stk_order_adopt(&order, &loader->defaults, state)) {
-        return 0;
+        status = compare(loader, &loader->schedule, loader->shuffle, state, error);
+        return status < 0 ? status : move(loader, NULL, loader->shuffle, state, error);
     }
     status = stk_run_sampling_reopen(&loader->sampling, &schedule, loader->dataset, &order, error);
     if (status < 0) {
         return status;
     }
-    status = stk_loader_compare(loader, &schedule, order.shuffle, state, error);
-    status = status < 0 ? status : replace(loader, &schedule, order.shuffle, error);
+    status = compare(loader, &schedule, order.shuffle, state, error);
+    status = status < 0 ? status : move(loader, &schedule, order.shuffle, state, error);
     stk_schedule_deinit(&schedule);
     return status;
 }

@@ -83,28 +83,6 @@ int stoker_loader_position(const struct stoker_loader *loader, uint64_t *epoch_o
     return 0;
 }
 
-int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
-                            struct stoker_error *error)
-{
-    int status = stk_engine_check(loader->engine, error);
-
-    status = status < 0 ? status : stk_loader_adopt_order(loader, state, error);
-    status = status < 0
-                 ? status
-                 : stk_loader_compare(loader, &loader->schedule, loader->shuffle, state, error);
-    if (status < 0) {
-        return status;
-    }
-    pthread_mutex_lock(&loader->fingerprint_lock);
-    stk_engine_lock(loader->engine, NULL);
-    stk_pending_batches_seek_locked(loader, state->epoch, state->position);
-    loader->locked.delivered_steps = (struct stk_delivered){.fingerprint = state->fingerprint};
-    loader->locked.resumed = true;
-    stk_engine_unlock(loader->engine);
-    pthread_mutex_unlock(&loader->fingerprint_lock);
-    return 0;
-}
-
 int stoker_loader_mix_change_position(const struct stoker_loader *loader, uint64_t least,
                                       uint64_t *position_out)
 {

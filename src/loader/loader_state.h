@@ -17,15 +17,5 @@ int stk_loader_update_fingerprint(const struct stoker_loader *loader,
 /* Sets the settings of a state that the loader would have with this schedule and shuffle. */
 void stk_loader_identify(const struct stoker_loader *loader, const struct stk_schedule *schedule,
                          uint32_t shuffle, struct stoker_state *state_out);
-/* Compares a state with those that the loader would have with this schedule and shuffle. Returns 0,
- * or STOKER_ERROR_STATE with all differences. */
-int stk_loader_compare(const struct stoker_loader *loader, const struct stk_schedule *schedule,
-                       uint32_t shuffle, const struct stoker_state *state,
-                       struct stoker_error *error);
-/* Replaces the order by that of a state, if the caller left settings of the order out and theirs
- * differ (loader_adopt.c). Drops batches that were read ahead. Returns 0 on success,
- * STOKER_ERROR_STATE if other settings differ, too, or -ENOMEM; then nothing changes. */
-int stk_loader_adopt_order(struct stoker_loader *loader, const struct stoker_state *state,
-                           struct stoker_error *error);
 
 #endif
