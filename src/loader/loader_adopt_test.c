@@ -2,8 +2,8 @@
  * state, also while it reads ahead; what the caller set is never changed.
  * Method: runs in each order on tars of the simulated world give the rest of an epoch and the next
  * one; a loader of defaults, from which batches were taken, must give the same samples. */
-#include "base/mem.h"
 #include "loader/pending/error_policy_test.h"
+#include "test/settled.h"
 
 static const uint64_t ends[2] = {80, SAMPLES}, weights[2] = {1, 2};
 
@@ -142,6 +142,6 @@ int main(void)
         check_run(row);
     }
     test_refused();
-    T_EQ("no leak", stk_mem_alive(), 0);
+    T_EQ("no leak", t_settled_alive(), 0);
     return t_finish();
 }

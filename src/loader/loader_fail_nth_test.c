@@ -9,13 +9,13 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/sim/sim.h"
+#include "test/settled.h"
 #include "test/t.h"
 #include "test/tars.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <jpeglib.h>
 
@@ -290,21 +290,6 @@ static uint64_t live(struct life *life, const struct row *row, enum way way, uin
     return calls;
 }
 
-/* What was closed ends in the background: waits until no more blocks go. */
-static int64_t settled_alive(void)
-{
-    int64_t alive = stk_mem_alive();
-
-    for (int quiet = 0; quiet < 20; quiet++) {
-        usleep(10000);
-        if (stk_mem_alive() != alive) {
-            alive = stk_mem_alive();
-            quiet = 0;
-        }
-    }
-    return alive;
-}
-
 /* The index that a run of the tool leaves, for all lives of the row. */
 static void make_index(const struct row *row)
 {
@@ -352,7 +337,7 @@ static void test_row(const struct row *row, uint64_t step)
     int64_t alive;
 
     make_index(row);
-    alive = settled_alive();
+    alive = t_settled_alive();
     live(&clean, row, NONE, 0);
     T_EQ(row->name, clean.count, STREAM_MAX);
     T_EQ(row->name, clean.failures, 0);
@@ -373,7 +358,7 @@ static void test_row(const struct row *row, uint64_t step)
                (unsigned long long)failures);
         T_TRUE(row->name, failures > 0);
     }
-    T_EQ(row->name, settled_alive(), alive);
+    T_EQ(row->name, t_settled_alive(), alive);
 }
 
 int main(int count, char **arguments)
@@ -386,6 +371,6 @@ int main(int count, char **arguments)
     {
         test_row(row, step);
     }
-    T_EQ("leaks", settled_alive(), 0);
+    T_EQ("leaks", t_settled_alive(), 0);
     return t_finish();
 }

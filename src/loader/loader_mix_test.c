@@ -3,8 +3,8 @@
  * other mixes, and mixes that cannot be, are refused by name.
  * Method: tars in the simulated world, as two and as three sources; streams against
  * stoker_order_slots of the same options. */
-#include "base/mem.h"
 #include "loader/pending/error_policy_test.h"
+#include "test/settled.h"
 
 static const uint64_t ends[3] = {50, 150, SAMPLES}, weights[3] = {3, 2, 1};
 
@@ -314,6 +314,6 @@ int main(void)
     test_change();
     test_refused();
     test_url_ends();
-    T_EQ("no leak", stk_mem_alive(), 0);
+    T_EQ("no leak", t_settled_alive(), 0);
     return t_finish();
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/sim/sim.h"
+#include "test/settled.h"
 #include "test/t.h"
 #include "test/tars.h"
 
@@ -688,31 +689,16 @@ static uint64_t run_failing(uint64_t fail_at)
     return stk_mem_calls() - before;
 }
 
-/* What was closed ends in the background: waits until no more blocks go. */
-static int64_t settled_alive(void)
-{
-    int64_t alive = stk_mem_alive();
-
-    for (int quiet = 0; quiet < 20; quiet++) {
-        usleep(10000);
-        if (stk_mem_alive() != alive) {
-            alive = stk_mem_alive();
-            quiet = 0;
-        }
-    }
-    return alive;
-}
-
 /* Each allocation fails once: an error or a right result, never a leak or a crash. */
 static void test_fail_nth(void)
 {
-    int64_t alive = settled_alive();
+    int64_t alive = t_settled_alive();
     uint64_t calls = run_failing(0);
 
     for (uint64_t n = 1; n <= calls; n += 1 + calls / T_SPREAD(400)) {
         run_failing(n);
     }
-    T_EQ("no leak", settled_alive(), alive);
+    T_EQ("no leak", t_settled_alive(), alive);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
  * only touched. Method: real files in a temporary folder (loader_maps.c). */
 #include "loader/pending/loader_maps.h"
 
-#include "base/mem.h"
+#include "test/settled.h"
 #include "test/t.h"
 #include "test/tars.h"
 
@@ -140,6 +140,6 @@ int main(void)
     unlink(tar_path);
     unlink(index_path);
     rmdir(folder);
-    T_EQ("no leak", stk_mem_alive(), 0);
+    T_EQ("no leak", t_settled_alive(), 0);
     return t_finish();
 }

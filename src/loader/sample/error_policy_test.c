@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "test/settled.h"
 
 /* One stream of the whole world: the ranks' slices put side by side again, step by step. */
 static void stream_ranks(struct rig *rig, uint32_t world_size, uint32_t batch, struct trace *trace)
@@ -330,20 +331,6 @@ static void test_all_damaged(void)
     rig_close(&rig);
 }
 
-static int64_t settled_alive(void)
-{
-    int64_t alive = stk_mem_alive();
-
-    for (int quiet = 0; quiet < 20; quiet++) {
-        usleep(10000);
-        if (stk_mem_alive() != alive) {
-            alive = stk_mem_alive();
-            quiet = 0;
-        }
-    }
-    return alive;
-}
-
 /* Streams on through failures that a next call gets over; the calls of the allocator. */
 static uint64_t run_failing(uint64_t fail_at)
 {
@@ -382,13 +369,13 @@ static uint64_t run_failing(uint64_t fail_at)
 
 static void test_fail_nth(void)
 {
-    int64_t alive = settled_alive();
+    int64_t alive = t_settled_alive();
     uint64_t calls = run_failing(0);
 
     for (uint64_t n = 1; n <= calls; n += 1 + calls / T_SPREAD(200)) {
         run_failing(n);
     }
-    T_EQ("no leak", settled_alive(), alive);
+    T_EQ("no leak", t_settled_alive(), alive);
 }
 
 int main(void)

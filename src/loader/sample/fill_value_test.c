@@ -7,8 +7,7 @@
 #include "loader/sample/fill_value_test.h"
 
 #include "base/mem.h"
-
-#include <unistd.h>
+#include "test/settled.h"
 
 /* ---- what comes out ---- */
 
@@ -366,20 +365,6 @@ static void test_limit(void)
     }
 }
 
-static int64_t settled_alive(void)
-{
-    int64_t alive = stk_mem_alive();
-
-    for (int quiet = 0; quiet < 20; quiet++) {
-        usleep(10000);
-        if (stk_mem_alive() != alive) {
-            alive = stk_mem_alive();
-            quiet = 0;
-        }
-    }
-    return alive;
-}
-
 /* Returns how many allocations opening and a few batches took. */
 static uint64_t run_failing(uint64_t fail_at)
 {
@@ -424,13 +409,13 @@ static uint64_t run_failing(uint64_t fail_at)
 
 static void test_fail_nth(void)
 {
-    int64_t alive = settled_alive();
+    int64_t alive = t_settled_alive();
     uint64_t calls = run_failing(0);
 
     for (uint64_t n = 1; n <= calls; n += 1 + calls / T_SPREAD(120)) {
         run_failing(n);
     }
-    T_EQ("no leak", settled_alive(), alive);
+    T_EQ("no leak", t_settled_alive(), alive);
 }
 
 static void refuse(const char *name, struct rig *rig, const struct stoker_field_options *asked,
