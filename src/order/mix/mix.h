@@ -133,7 +133,8 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
                  struct stoker_error *error);
 void stk_mix_deinit(struct stk_mix *mix); /* a zeroed one is allowed */
 /* Returns the length of an epoch: at least `given`, a multiple of the unit, so that steps begin
- * with units; and of the groups, because ranks count groups from the start of an epoch. 0 is 1. */
+ * with units; and of the groups, because ranks count groups from the start of an epoch. 0 is 1.
+ * Returns UINT64_MAX, which init refuses, if there is none. */
 uint64_t stk_mix_epoch_samples(uint64_t given, uint64_t unit_samples, uint32_t group_count);
 
 /* Samples that a source delivers in total, for a mix with an end. */

@@ -103,13 +103,37 @@ static void test_sequence(void)
     stk_mix_deinit(&mix);
 }
 
+/* The length of an epoch is a multiple of the unit and of the groups; one without such a multiple
+ * below 2^64 is refused. */
+static void test_lengths(void)
+{
+    static const struct length_row {
+        uint64_t given, unit;
+        uint32_t groups;
+        uint64_t length;
+    } lengths[] = {
+        {100, 1, 1, 100},
+        {101, 8, 1, 104},
+        {101, 8, 12, 120},
+        {101, 0, 0, 101},
+        {UINT64_MAX, 1, 1, UINT64_MAX},
+        {UINT64_MAX, 8, 1, UINT64_MAX},
+        {UINT64_MAX - 2, 1, 1u << 20, UINT64_MAX},
+    };
+
+    T_EACH(length_row, row, lengths)
+    {
+        T_TRUE("length", stk_mix_epoch_samples(row->given, row->unit, row->groups) == row->length);
+    }
+}
+
 static void test_refused_settings(void)
 {
     static const uint64_t weights[1] = {1};
     struct stk_mix_source source = {10, 0};
     const struct stk_mix_options base = {
         .sources = &source, .weights = weights, .source_count = 1, .unit_samples = 4};
-    struct stk_mix_options rows[3] = {base, base, base};
+    struct stk_mix_options rows[4] = {base, base, base, base};
     struct stoker_error error = {0};
     struct stk_mix mix;
 
@@ -117,7 +141,8 @@ static void test_refused_settings(void)
     rows[1].epoch_samples = 6;
     rows[2].in_sequence = true;
     rows[2].group_count = 2;
-    for (int i = 0; i < 3; i++) {
+    rows[3].epoch_samples = stk_mix_epoch_samples(UINT64_MAX, rows[3].unit_samples, 1);
+    for (int i = 0; i < 4; i++) {
         T_EQ("refused", stk_mix_init(&mix, &rows[i], &error), STOKER_ERROR_ARGUMENT);
         T_ERROR("refused", &error);
     }
@@ -131,6 +156,7 @@ int main(int count, char **arguments)
     printf("seed %llu\n", (unsigned long long)seed);
     test_epochs();
     test_sequence();
+    test_lengths();
     test_refused_settings();
     return t_finish();
 }

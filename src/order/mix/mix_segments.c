@@ -100,7 +100,10 @@ uint64_t stk_mix_epoch_samples(uint64_t given, uint64_t unit_samples, uint32_t g
     /* A unit of this length is no batch; then only the start of a unit matters. */
     multiple = groups / a > STK_ORDER_SAMPLES_MAX / unit ? unit : unit * (groups / a);
     past = given % multiple;
-    return past ? given + (multiple - past) : given;
+    if (past > 0 && !stk_add(given, multiple - past, &given)) {
+        return UINT64_MAX;
+    }
+    return given;
 }
 
 static int check(const struct stk_mix_options *options, struct stoker_error *error)
