@@ -75,21 +75,17 @@ int stoker_dataset_problem(const struct stoker_dataset *dataset, uint64_t i, con
     return 0;
 }
 
-/* A path that cannot be looked at counts as a local disk: one failed call must not choose another
- * order, and the reads of the shard report what is wrong. */
 static bool shard_reads_are_free(const struct stoker_dataset *dataset, uint32_t shard)
 {
     const struct stk_index *index = dataset->index;
     char path[STK_PATH_BYTES_MAX];
-    struct stk_stat stat;
 
     if (stk_index_is_file(index, shard)) {
         return true;
     }
     return stk_index_shard_compression(index, shard) == STK_COMPRESSION_NONE &&
-           stk_index_path(index, shard, path, NULL) == 0 && !stk_io_is_url(path) &&
-           (stk_io_stat_path(dataset->engine->io, path, &stat, NULL) < 0 ||
-            stk_filesystem_has_free_reads(stat.device));
+           stk_index_path(index, shard, path, NULL) == 0 &&
+           stk_filesystem_has_free_reads(dataset->engine->io, path);
 }
 
 static bool reads_are_free(const struct stoker_dataset *dataset)

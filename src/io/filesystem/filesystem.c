@@ -191,10 +191,18 @@ void stk_filesystem_init(struct stoker_filesystem *filesystem)
     info->residency_source = "";
 }
 
-bool stk_filesystem_has_free_reads(uint64_t device)
+bool stk_filesystem_has_free_reads(struct stk_io *io, const char *path)
 {
-    uint32_t group = stk_filesystem_group_of(device);
+    struct stk_stat about;
+    uint32_t group;
 
+    if (stk_io_is_url(path)) {
+        return false;
+    }
+    if (stk_io_stat_path(io, path, &about, NULL) < 0) {
+        return true;
+    }
+    group = stk_filesystem_group_of(about.device);
     return group != STOKER_FILESYSTEM_NETWORK && group != STOKER_FILESYSTEM_FUSE;
 }
 

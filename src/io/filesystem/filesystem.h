@@ -17,6 +17,8 @@
 #include "io/filesystem/read_size.h"
 #include "io/filesystem/stripe_layout.h"
 
+struct stk_io; /* io/io.h */
+
 #define STK_FILESYSTEM_TEXT_BYTES 4096u
 #define STK_FILESYSTEM_ADVICES 16u
 
@@ -75,8 +77,9 @@ int stk_filesystem_inspect(struct stoker_filesystem *filesystem,
  * UNKNOWN if it has no such mount. */
 uint32_t stk_filesystem_group_of(uint64_t device);
 /* Returns whether reads of small parts of a file in any order cost no more than in sequence: true
- * unless the mount of the device is a network file system or FUSE. */
-bool stk_filesystem_has_free_reads(uint64_t device);
+ * unless it is in a store, or on the mount of a network file system or FUSE. A path that cannot be
+ * looked at counts as one on a local disk: one failed call must not choose another order. */
+bool stk_filesystem_has_free_reads(struct stk_io *io, const char *path);
 /* mount_probe.c: calls the file system. path is absolute. Returns STOKER_ERROR_TIMEOUT and zeroes
  * *info_out if it does not respond. */
 int stk_mount_probe(const struct stk_filesystem_request *request,

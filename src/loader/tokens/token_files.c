@@ -159,15 +159,19 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_set_file *fi
                      const char *path, uint32_t dtype, struct stoker_error *error)
 {
     char idx[STK_TOKEN_SET_PATH_BYTES_MAX], bin[STK_TOKEN_SET_PATH_BYTES_MAX];
+    bool is_set;
     int status;
 
     if (stk_url_alias(path, &file->path) < 0) {
         return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "token files");
     }
-    path = file->path;
-    status = find_megatron(tokens->engine->io, path, idx, bin)
-                 ? open_megatron(tokens, file, idx, bin, error)
-                 : open_run(tokens, file, dtype, error);
+    is_set = find_megatron(tokens->engine->io, file->path, idx, bin);
+    file->data_path = stk_strdup(is_set ? bin : file->path);
+    if (!file->data_path) {
+        return stk_fail_memory(error, "token files");
+    }
+    status = is_set ? open_megatron(tokens, file, idx, bin, error)
+                    : open_run(tokens, file, dtype, error);
     if (status == 0) {
         tokens->tokens += file->run.count; /* all files are mapped: the sum cannot wrap */
         tokens->documents += file->set.document_count;
@@ -233,10 +237,7 @@ int stk_token_set_check_ids(const struct stoker_tokens *set, uint32_t file,
              "is the number of ids of its tokenizer",
              "token %llu is %lld, vocab is %llu", (unsigned long long)(copy->first + at), id,
              (unsigned long long)set->vocab_size);
-    if (set->files[file].path) {
-        stk_error_set_location(error, set->files[file].path, STOKER_NO_OFFSET, NULL);
-    }
-    return STOKER_ERROR_FORMAT;
+    return located(error, set->files[file].path, STOKER_ERROR_FORMAT);
 }
 
 int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint64_t first,
@@ -471,6 +472,7 @@ void stk_token_set_release(struct stoker_tokens *tokens)
         stk_io_unmap(engine->io, tokens->files[i].view);
         stk_io_unmap(engine->io, tokens->files[i].idx);
         stk_free(tokens->files[i].path);
+        stk_free(tokens->files[i].data_path);
     }
     stk_free(tokens->files);
     stk_free(tokens);

@@ -239,6 +239,7 @@ static void test_rows(const struct rig *rig)
         uint64_t count = cut(&row->options), got, rest, sample;
 
         options.struct_size = sizeof options;
+        options.shuffle = options.shuffle ? options.shuffle : STOKER_SHUFFLE_BLOCK;
         if (!T_EQ(row->name, stoker_token_loader_open(&loader, rig->tokens, &options, &error), 0)) {
             continue;
         }
@@ -249,8 +250,7 @@ static void test_rows(const struct rig *rig)
             uint64_t block = (8u << 20) / 2 / (options.stride ? options.stride : options.context);
 
             T_EQ(row->name,
-                 stoker_order_at(count, block, 64, 1, options.shuffle ? options.shuffle : 1,
-                                 options.seed, 0, i, &sample),
+                 stoker_order_at(count, block, 64, 1, options.shuffle, options.seed, 0, i, &sample),
                  0);
             if (i < got / 2) {
                 T_EQ(row->name, ids[0][i], sample);
@@ -557,6 +557,34 @@ static void test_packed(const struct rig *rig)
     stoker_tokens_close(tokens);
 }
 
+/* One call that fails does not choose another order: open fails, or chooses the same one. */
+static void test_default_order(struct stk_io *world, const struct rig *rig)
+{
+    const struct stoker_token_loader_options options = {
+        .struct_size = sizeof options, .context = 16, .batch_size = 4};
+    uint32_t opened = 0;
+
+    for (uint64_t n = 0; n < 20; n++) {
+        struct stoker_token_loader *loader = NULL;
+        struct stoker_state state = {0};
+        struct stoker_error error = {0};
+        int status;
+
+        stk_sim_fail_nth(world, n);
+        status = stoker_token_loader_open(&loader, rig->tokens, &options, &error);
+        stk_sim_fail_nth(world, 0);
+        if (status < 0) {
+            T_ERROR("default order", &error);
+            continue;
+        }
+        opened++;
+        T_EQ("default order", stoker_token_loader_state(loader, &state), 0);
+        T_EQ("default order", state.shuffle, STOKER_SHUFFLE_FULL);
+        stoker_token_loader_close(loader);
+    }
+    T_TRUE("default order", opened > 1);
+}
+
 /* One batch with the n-th allocation, or the n-th call of the world, refused. */
 static bool fails_cleanly(bool memory, bool packed, uint64_t n)
 {
@@ -607,6 +635,7 @@ int main(void)
     test_unfit(world, &rig);
     test_kept(&rig);
     test_packed(&rig);
+    test_default_order(world, &rig);
     rig_close(&rig);
     T_EQ("no leak", stk_mem_alive(), 0);
     for (uint64_t n = 1; n < 80; n++) {

@@ -23,9 +23,10 @@
 #define STK_TOKEN_BLOCK_BYTES_MAX (UINT64_C(1) << 40)
 
 struct stk_token_set_file {
-    char *path;                 /* owned */
-    struct stk_view view;       /* the file; mapped */
-    struct stk_view idx;        /* Megatron's; mapped; else empty */
+    char *path;           /* owned: as it was given, for errors */
+    char *data_path;      /* owned: of the file of the tokens; a set is given without ending */
+    struct stk_view view; /* the file; mapped */
+    struct stk_view idx;  /* Megatron's; mapped; else empty */
     struct stk_token_array run; /* view; of a compressed file without data */
     struct stk_megatron set;    /* view of idx; zeroed: no Megatron set */
     const uint64_t *ends; /* [end_count]: of documents in memory, in tokens; borrowed; else NULL */
