@@ -30,8 +30,9 @@ STATE_NAMES = (
 )
 
 EPOCH, POSITION, MIX = (STATE_NAMES.index(name) for name in ("epoch", "position", "mix"))
-ORDER_VERSION, SHUFFLE, WINDOW, FINGERPRINT = (
-    STATE_NAMES.index(name) for name in ("order_version", "shuffle", "window", "fingerprint")
+ORDER_VERSION, SHUFFLE, WINDOW, BLOCK_SAMPLES, FINGERPRINT = (
+    STATE_NAMES.index(name)
+    for name in ("order_version", "shuffle", "window", "block_samples", "fingerprint")
 )
 """Indexes into a native state."""
 

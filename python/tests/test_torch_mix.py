@@ -47,6 +47,18 @@ def mix_of(sources, **options):
     return stoker.Mix(sources, WEIGHTS, **{"changes": CHANGES, "epoch": 200, **options})
 
 
+def test_later_workers_take_the_order_of_a_state(sources):
+    order = {"shuffle": "block", "order_version": 1}
+    want = plain_ids(mix_of(sources), 8, epochs=2, **order)
+    assert want[1] != plain_ids(mix_of(sources), 8, epochs=2)[1]
+    state = iter(IterableDataset(mix_of(sources), 8, fields=IDS, **order)).state_dict()
+    dataset = IterableDataset(mix_of(sources), 8, fields=IDS)
+    rest = iter(dataset)
+    rest.load_state_dict(json.loads(json.dumps(state)))
+    assert [row["id"] for row in rest] == sum(want[0], [])
+    assert ids_of(batches(dataset, 2))[0] == want[1]
+
+
 @pytest.mark.parametrize("tail", ["drop", "wrap", "keep", "pad"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_workers_give_the_mix(sources, workers, tail):

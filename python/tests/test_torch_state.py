@@ -3,6 +3,7 @@ had not been. The oracle is the whole run."""
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -128,6 +129,28 @@ def test_resume_within_a_batch_of_ours(plain, workers):
         resumed = make_loader()
         resumed.load_state_dict(loader.state_dict())
         assert got + ids_of(resumed)[0] == whole
+
+
+@pytest.mark.parametrize("order", [{"shuffle": "block", "window": 2}, {"order_version": 1}])
+def test_workers_of_later_epochs_take_the_order_of_the_state(tars, order):
+    """A state of another order than the default: workers that start later have it, too."""
+    path, options = f"{tars}/train-*.tar", dict(fields=IDS, tail="keep")
+    order = {"shuffle": "block", **order}
+    want = plain_ids(path, 7, 4, tail="keep", **order)
+    assert want[1] != plain_ids(path, 7, 2, tail="keep")[1]
+    run = iter(IterableDataset(path, 7, **options, **order))
+    got = [next(run)["id"] for _ in range(14)]
+    state = through_json(run.state_dict())
+    dataset = IterableDataset(path, 7, **options)
+    rest = iter(dataset)
+    next(rest)
+    rest.load_state_dict(state)
+    assert got + [row["id"] for row in rest] == sum(want[0], [])
+    assert ids_of(batches(dataset, 2))[0] == want[1]
+    assert ids_of(batches(pickle.loads(pickle.dumps(dataset)), 0))[0] == want[2]
+    assert ids_of(batches(dataset, 0))[0] == want[2]
+    dataset.set_epoch(3, batches_done=4)
+    assert ids_of(batches(dataset, 3))[0] == want[3][4:]
 
 
 @needs_torchdata

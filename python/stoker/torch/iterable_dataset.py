@@ -16,7 +16,17 @@ from ..fields import all_exact
 from ..loader import UNOPENED, Loader
 from ..mix import Mix
 from ..state import POSITION, exactness, state_values
-from .workers import Here, Source, Turns, items_of, length_of, opened, seed_of
+from .workers import (
+    Here,
+    Source,
+    Turns,
+    adopt_order,
+    items_of,
+    length_of,
+    opened,
+    order_of,
+    seed_of,
+)
 
 __all__ = ["IterableDataset"]
 
@@ -157,6 +167,7 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
         place = None if at is None else count(at, f"{where} at", high=2**62)
         with self._opening() as here, self._turns.mixing(here.mixed) as shared:
             with here.make(self.batch_size, self._all_options(quarantine=None)) as loader:
+                adopt_order(loader, shared["order"])
                 if place is None:
                     place = self._next_epoch(loader, int(shared["next"]))
                 position = int(loader._native.mix_change_position(place))
@@ -270,6 +281,7 @@ class Samples(Iterator[Any]):
         self._agreed = -1  # number of shared changes that the loader's Mix has
         self._mix: dict[str, Any] = {}
         self._agree(False)
+        adopt_order(self._loader, dataset._turns.order)
         native = self._loader._native
         native.set_epoch(epoch)
         if done > 0:
@@ -430,7 +442,7 @@ class Samples(Iterator[Any]):
         self._load(self._loader, state)
         self._samples = self._loader._native.samples()
         self._stand(self._loader._native.position(), slot)
-        self._dataset._turns.set(int(state["epoch"]) + 1)
+        self._dataset._turns.set_loaded(int(state["epoch"]) + 1, order_of(self._loader))
 
     def _load(self, loader: Loader, state: dict[str, Any]) -> None:
         if loader._mixed is None:

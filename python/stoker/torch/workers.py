@@ -11,7 +11,7 @@ import multiprocessing.context
 import multiprocessing.reduction
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import _stoker
@@ -21,8 +21,19 @@ from ..engine import Engine
 from ..errors import ArgumentError, ChangedError, StateError
 from ..loader import Loader
 from ..mix import Mix, Mixed
+from ..state import BLOCK_SAMPLES, ORDER_VERSION, SHUFFLE, WINDOW
 
-__all__ = ["Here", "Source", "Turns", "items_of", "length_of", "opened", "seed_of"]
+__all__ = [
+    "Here",
+    "Source",
+    "Turns",
+    "adopt_order",
+    "items_of",
+    "length_of",
+    "opened",
+    "order_of",
+    "seed_of",
+]
 
 SEED = "__seed__"
 """The word of a field with a number for each sample, to seed random code."""
@@ -153,6 +164,26 @@ class Source:
         return f"<stoker.torch.{type(self).__name__} of {paths}{sizes}>"
 
 
+_ORDER = (ORDER_VERSION, SHUFFLE, WINDOW, BLOCK_SAMPLES)
+
+
+def order_of(loader: Loader) -> list[int]:
+    """The settings of the order that a loader adopts from a state."""
+    state = loader._native.state()
+    return [state[place] for place in _ORDER]
+
+
+def adopt_order(loader: Loader, order: Sequence[int] | None) -> None:
+    """Sets the settings of :func:`order_of`. None: no state was loaded, nothing changes."""
+    if order is None or order_of(loader) == order:
+        return
+    state = list(loader._native.state())
+    for place, value in zip(_ORDER, order, strict=True):
+        if place != BLOCK_SAMPLES or loader._mixed is None:  # those of a mix are shared with it
+            state[place] = value
+    loader._native.set_state(tuple(state))
+
+
 def seed_of(seed: int, epoch: int, position: int) -> int:
     """63 bits of (seed, epoch, position)."""
     numbers = struct.pack("<QQQ", seed, epoch % 2**64, position)
@@ -231,7 +262,7 @@ def opened(dataset: Source, workers: int) -> Here:
 
 
 class Turns:
-    """The next epoch, shared by all processes that use a data set.
+    """The next epoch, shared by all processes that use a data set, and the order of a loaded state.
 
     A DataLoader gives each loop a number, its base seed, which all its workers know; persistent
     workers keep one number for all loops. So the n-th time that a worker begins with a number is
@@ -246,7 +277,7 @@ class Turns:
         self._fd = os.memfd_create("stoker-epochs") if fd is None else fd
         if fd is None:
             first: dict[str, Any] = {"next": 0, "done": 0, "samples": None, "loops": []}
-            first.update(mix=None, agreed=0, horizon=0)
+            first.update(mix=None, agreed=0, horizon=0, order=None)
             os.pwrite(self._fd, content or json.dumps(first).encode(), 0)
 
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:
@@ -298,6 +329,18 @@ class Turns:
     def set(self, epoch: int, done: int = 0) -> None:
         with self._locked() as shared:
             shared["next"], shared["done"] = epoch, done
+
+    def set_loaded(self, epoch: int, order: list[int]) -> None:
+        """A worker loaded a state: sets the next epoch, and the order of later loops."""
+        with self._locked() as shared:
+            shared.update(next=epoch, done=0, order=order)
+
+    @property
+    def order(self) -> list[int] | None:
+        """The settings of :func:`order_of` of the state that was loaded last."""
+        with self._locked() as shared:
+            order: list[int] | None = shared["order"]
+            return order
 
     @property
     def samples(self) -> int | None:
