@@ -14,7 +14,7 @@ class StokerWarning(UserWarning):
 
 
 _issued: set[str] = set()
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 
 def warn_once(text: str) -> None:
@@ -23,6 +23,6 @@ def warn_once(text: str) -> None:
         return
     _issued.add(text)
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == _HERE:
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, StokerWarning, stacklevel=level)

@@ -570,6 +570,13 @@ def test_workers_see_one_data_set(plain):
         assert turns.samples == 65
 
 
+def test_a_warning_names_the_line_of_the_caller(plain, monkeypatch):
+    monkeypatch.setattr(stoker.notices, "_issued", set())
+    with pytest.warns(stoker.StokerWarning, match="leaves out 14 of 64") as caught:
+        next(iter(IterableDataset(plain(64), 25, fields=IDS)))
+    assert caught[0].filename == __file__
+
+
 REFUSED = {
     "pin_memory": dict(pin_memory=True),
     "worker": dict(worker=1),
