@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _stoker
 from .errors import ArgumentError
@@ -85,14 +85,25 @@ BOX_FORMATS = {"xyxy": _stoker.XYXY, "xywh": _stoker.XYWH, "cxcywh": _stoker.CXC
 LAYOUTS = {"NCHW": _stoker.NCHW, "NHWC": _stoker.NHWC}
 
 Extensions = str | Sequence[str]
-Inside = tuple[
-    str | None, tuple[int, ...], str | None, str | None, int, int, int, int, bytes | None
-]
+
+
+class Inside(NamedTuple):
+    """The part of a native field that few kinds have, in the order of the extension."""
+
+    path: str | None = None
+    shape: tuple[int, ...] = ()
+    follows: str | None = None
+    labels: str | None = None
+    box_format: int = 0
+    normalised: int = 0
+    keep_empty: int = 0
+    rgb_ids: int = 0
+    default: bytes | None = None
+
+
 Native = tuple[str, int, str | None, tuple[Any, ...], int, int, int, Inside]
 
 _PLANAR = 2  # a bit beside exif, which is 1
-
-NOTHING_INSIDE: Inside = (None, (), None, None, 0, 0, 0, 0, None)
 
 
 def dtype_name(dtype: Any, where: str, names: dict[str, int] = DTYPES) -> str | None:
@@ -156,7 +167,7 @@ class Field:
 
     def _native(self, name: str, defaults: Image) -> Native:
         del defaults
-        inside = (self.path, (), None, None, 0, 0, 0, 0, self._default_bytes())
+        inside = Inside(self.path, default=self._default_bytes())
         return name, self._kind, self.extensions, (), 0, 0, 0, inside
 
     def _default_bytes(self) -> bytes | None:
@@ -233,7 +244,7 @@ class Image(Field):
             DTYPES[dtype],
             LAYOUTS[layout],
             int(exif) | (0 if exact else _PLANAR),
-            NOTHING_INSIDE,
+            Inside(),
         )
 
 
@@ -432,7 +443,7 @@ class Array(Field):
     def _native(self, name: str, defaults: Image) -> Native:
         del defaults
         sides = tuple(-1 if side is None else side for side in self.shape)
-        inside = (self.path, sides, None, None, 0, 0, 0, 0, self._default_bytes())
+        inside = Inside(self.path, sides, default=self._default_bytes())
         return name, self._kind, self.extensions, (), ARRAY_DTYPES[self.dtype], 0, 0, inside
 
     def _default_bytes(self) -> bytes | None:
@@ -476,7 +487,7 @@ class Mask(Field):
 
     def _native(self, name: str, defaults: Image) -> Native:
         del defaults
-        inside = (None, (), self.follows, None, 0, 0, 0, int(self.rgb_ids), None)
+        inside = Inside(follows=self.follows, rgb_ids=int(self.rgb_ids))
         return name, self._kind, self.extensions, (), ARRAY_DTYPES[self.dtype], 0, 0, inside
 
 
@@ -519,7 +530,7 @@ class Boxes(Field):
 
     def _of(self, name: str, kind: int, labels: str | None) -> Native:
         flags = BOX_FORMATS[self.format], int(self.normalised), int(self.keep_empty)
-        inside = (self.path, (), self.follows, labels, *flags, 0, None)
+        inside = Inside(self.path, (), self.follows, labels, *flags)
         return name, kind, self.extensions, (), 0, 0, 0, inside
 
     def _native(self, name: str, defaults: Image) -> Native:

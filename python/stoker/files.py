@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from . import _stoker, fsspec_copy, fsspec_remove, fsspec_source
 from ._options import count, interruptible, parse_bytes, paths_of, word
 from .engine import Engine, engine_of, prices
-from .errors import ArgumentError, ChangedError, EmptyError
+from .errors import ArgumentError, ChangedError, EmptyError, Error
 
 __all__ = [
     "CopyEntry",
@@ -195,10 +195,10 @@ def cp(
             a local copy has the time of its source, an object is not older; in doubt their
             checksums are compared. ``"size"``: nothing else. ``"checksum"``: the checksums that a
             store reports, without reading the object, and those of local files.
-        dry_run: change nothing; ``entries`` of the report tells what would be copied and removed.
+        dry_run: change nothing; ``entries`` of the report lists the files to copy and to remove.
         include, exclude: patterns of files below the source: ``"*.jpg"`` matches names at any
             depth, ``"a/*.jpg"`` and ``"a/**"`` paths. With ``include`` only its matches are copied;
-            what matches ``exclude`` is left out, and stays if :func:`sync` deletes.
+            matches of ``exclude`` are left out, and stay if :func:`sync` deletes.
         files_from: a file with one path below ``source`` a line (or separated by NUL bytes): only
             these files and folders are copied, and keep their paths.
         bandwidth: bytes a second of all transfers together.
@@ -366,9 +366,9 @@ def presign(
     expires: float = 3600,
     engine: Engine | None = None,
 ) -> str:
-    """Signs the URL of an object of S3: whoever has it needs no credentials to read the object
-    (``method="GET"``) or to write it (``"PUT"``), for ``expires`` seconds, at most a week, and not
-    longer than the credentials are valid. The URL is a secret for that time."""
+    """Signs the URL of an object of S3. The signed URL reads the object (``method="GET"``) or writes
+    it (``"PUT"``) without credentials, for ``expires`` seconds, at most a week, and not longer than
+    the credentials are valid. It is a secret for that time."""
     native = native_of(engine, "presign")
     put = word(method, {"GET": 0, "PUT": 1}, "presign method") == 1
     seconds = count(math.ceil(expires), "presign expires", low=1, high=604_800)
@@ -551,22 +551,22 @@ def run(
             if progress is not None:
                 progress(report)
             if failure is not None:
-                raise _with_others(failure, report)
+                _with_others(failure, report)
+                raise failure
             if not goes_on:
                 return report
     finally:
         native.close()
 
 
-def _with_others(failure: BaseException, report: CopyReport) -> BaseException:
-    """The first failure, with a note for each of the others."""
+def _with_others(failure: BaseException, report: CopyReport) -> None:
+    """Adds a note for each of the other failures to the first one."""
     others = [entry.error for entry in report.entries if entry.error is not None]
     others = [error for error in others if str(error) != str(failure)]
     for error in others[:_NOTED_FAILURES]:
         failure.add_note(f"also failed: {error}")
     if len(others) > _NOTED_FAILURES:
         failure.add_note(f"also failed: {len(others) - _NOTED_FAILURES} more files")
-    return failure
 
 
 # The values of check= for fsspec, which has no checksums of its own.
@@ -648,7 +648,12 @@ def _reported(
         if progress is not None:
             progress(report)
 
-    run(tell)
+    try:
+        run(tell)
+    except Error as failure:
+        if report is not None:
+            _with_others(failure, report)
+        raise
     assert report is not None
     return report
 

@@ -231,10 +231,7 @@ class _Job:
         """Records the failure of one item. Others continue, unless they would fail likewise."""
         error = fsspec_source.error_for(error, alias)
         with self.changed:
-            if self.failure is None:
-                self.failure = error
-            else:
-                self.failure.add_note(f"also failed: {error}")
+            self.failure = self.failure or error
             self.entries.append(("failed", alias, "", error))
             self.counts["files_failed"] += 1
             if isinstance(error, UnsupportedError) or self.counts["files_failed"] >= _FAILURES_MAX:

@@ -263,7 +263,7 @@ class LoaderBase(Portable):
         """True if all batches of the epoch were delivered, but not yet its end."""
         _, position = self._delivered_position or self._native.position()
         left = int(self._native.samples()) - int(position)
-        return left < (self.batch_size * self.world_size if self.tail == "drop" else 1)
+        return left < (self._step if self.tail == "drop" else 1)
 
     def _state(self) -> tuple[Any, ...]:
         """The native state behind the last delivered batch."""
@@ -337,14 +337,11 @@ class LoaderBase(Portable):
         return place
 
     def _rewind(self, place: tuple[int, int]) -> None:
-        """Goes back to a place, if the present one is another: a batch that the loop did not get
-        comes again. The exception in hand is the one to report."""
+        """Goes back to a place: a batch that the loop did not receive comes again."""
         if self._pinner is not None:
             self._pinner.stop()
             self._pinner, self._delivered_position = None, None
-        if self._native.position() != place:
-            with contextlib.suppress(Error):
-                self._native.set_state(self._native.state(*place))
+        _rewind(self._native, place)
 
     def _next_value(self, turn: int) -> Any:
         if turn != self._generation:
@@ -399,9 +396,7 @@ class LoaderBase(Portable):
             mask = mask_of(batch, self._output) if self.tail == "pad" else None
             return self._convert_batch(batch, self._output, self._convert), mask
         except BaseException:
-            if self._native.position() != before:
-                with contextlib.suppress(Error):
-                    self._native.set_state(self._native.state(*before))
+            _rewind(self._native, before)
             raise
 
     def _uses_pinning(self) -> bool:
@@ -428,8 +423,7 @@ class LoaderBase(Portable):
             try:
                 return pin(value), mask, place
             except BaseException:
-                with contextlib.suppress(Error):
-                    native.set_state(native.state(*before))
+                _rewind(native, before)
                 raise
 
         return produce
@@ -586,6 +580,14 @@ class LoaderBase(Portable):
         """A ``torch.utils.data.BatchSampler`` of :attr:`sampler` that cannot be iterated; None
         without torch."""
         return _samplers().LoaderBatchSampler(self) if _has_torch() else None
+
+
+def _rewind(native: Any, place: tuple[int, int]) -> None:
+    """Goes back to a place, if the present one is another. Called for an exception, which is the
+    error to report."""
+    if native.position() != place:
+        with contextlib.suppress(Error):
+            native.set_state(native.state(*place))
 
 
 def _has_torch() -> bool:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import bz2
 import concurrent.futures
 import contextlib
 import csv
 import errno
-import gzip
 import hashlib
 import io
 import itertools
 import json
-import lzma
 import os
 import re
 import sys
 import time
 import urllib.parse
-import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _stoker
 from ._options import count, parse_bytes
+from .compressed import ENDINGS as COMPRESSED_ENDINGS
+from .compressed import ERRORS as DECOMPRESSION_ERRORS
+from .compressed import HEAD_BYTES, compression_of, is_damage
 from .engine import Engine, engine_of
 from .errors import (
     ArgumentError,
@@ -64,23 +63,19 @@ class _RowFailed(Exception):
 # ---- tables ----
 
 
-def _fail_table(path: str, place: str, problem: object) -> FormatError:
+def _fail_table(path: str, place: str, problem: object) -> Error:
+    if isinstance(problem, OSError) and not is_damage(problem):
+        return os_error(problem, path, "look whether it is there")
     return FormatError(
         f"the table cannot be read: {problem}", f"'{path}' {place}", "correct the table"
     )
 
 
-_OPENERS = ((b"\x1f\x8b\x08", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
-
-
 def _open_table(path: str) -> Any:
     """The bytes of a table, decompressed."""
     with open(path, "rb") as file:
-        head = file.read(6)
-    for magic, opener in _OPENERS:
-        if head.startswith(magic):
-            return opener(path, "rb")
-    return open(path, "rb")
+        compression = compression_of(file.read(HEAD_BYTES))
+    return open(path, "rb") if compression is None else compression.open(path)
 
 
 def _read_csv(path: str, delimiter: str) -> Iterator[Row]:
@@ -97,7 +92,7 @@ def _read_csv(path: str, delimiter: str) -> Iterator[Row]:
                     )
                 yield row
                 number += 1
-    except (csv.Error, UnicodeDecodeError, *_DAMAGED) as problem:
+    except (csv.Error, UnicodeDecodeError, *DECOMPRESSION_ERRORS) as problem:
         line = table.line_num if table else 1
         raise _fail_table(path, f"row {number}, line {line}", problem) from None
 
@@ -117,13 +112,8 @@ def _read_jsonl(path: str) -> Iterator[Row]:
                     yield row
                     number += 1
                 at += len(line)
-    except (ValueError, RecursionError, *_DAMAGED) as problem:
-        if isinstance(problem, Error):
-            raise
+    except (ValueError, RecursionError, *DECOMPRESSION_ERRORS) as problem:
         raise _fail_table(path, f"row {number}, line {line_number}, byte {at}", problem) from None
-
-
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)  # of compressed tables
 
 
 def _read_parquet(path: str) -> Iterator[Row]:
@@ -156,12 +146,9 @@ _READERS: dict[str, Callable[[str], Iterator[Row]]] = {
 }
 
 
-_PACKED_ENDINGS = (".gz", ".bz2", ".xz")
-
-
 def _reader_of(path: str) -> Callable[[str], Iterator[Row]] | None:
     name = path.lower()
-    for ending in _PACKED_ENDINGS:
+    for ending in COMPRESSED_ENDINGS:
         name = name.removesuffix(ending)
     reader = _READERS.get(os.path.splitext(name)[1])
     return None if reader is _read_parquet and name != path.lower() else reader
@@ -260,7 +247,7 @@ class _Table:
                 return
             folder, is_first = os.path.dirname(path), True
             for row in read(path):
-                if is_first and columns is not None and not path.lower().endswith("l"):
+                if is_first and columns is not None and read is not _read_jsonl:
                     # Lines of JSON may leave out fields.
                     self._check_columns(path, columns, list(row))
                 columns, is_first = columns or list(row), False
@@ -458,9 +445,6 @@ class _Reader:
                     raise _RowFailed(failure) from problem
             time.sleep(_RETRY_WAIT_S * 2**attempt)
             attempt += 1
-
-
-# ---- failed rows ----
 
 
 # ---- packing ----

@@ -7,37 +7,36 @@
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import fcntl
-import gzip
+import errno
 import hashlib
 import io
 import json
-import lzma
 import os
 import re
 import shutil
 import threading
 import time
-import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO, cast
 
 from . import _stoker, fsspec_source
-from ._cache_dir import cache_dir, is_named
+from ._cache_dir import cache_dir, make_once
 from ._options import count, word
+from .compressed import ENDINGS, ERRORS, Compression, compression_of, is_damage
 from .dataset import BadSample
 from .engine import Engine
 from .errors import (
     ArgumentError,
     CorruptError,
+    Error,
     FormatError,
     LimitError,
     TruncatedError,
     from_native,
 )
+from .state import EPOCH, POSITION
 from .token_files import Tokens
 
 __all__ = ["BadDocuments", "Head", "kind_of", "plain_paths", "strip_mark"]
@@ -49,16 +48,11 @@ BAD_LISTED_MAX = 10_000
 SEEN_BITS = 1024
 UNUSED_DAYS = 30
 """After so many days without a use, a decompressed file in the cache is removed."""
-_PLAIN = re.compile(r"text-[0-9a-f]{32}\.txt(\.part)?")
+_PLAIN = re.compile(r"text-[0-9a-f]{32}\.txt((\.\w+)?\.part)?")
 MARK = b"\xef\xbb\xbf"
 JSON_ENDINGS = (b".jsonl", b".ndjson", b".jl", b".json")
 ZSTD_ENDINGS = (b".zst", b".zstd")
 
-_COMPRESSED: tuple[tuple[str, bytes, Callable[[Any], Any]], ...] = (
-    ("gzip", b"\x1f\x8b\x08", lambda file: gzip.GzipFile(fileobj=file)),
-    ("bzip2", b"BZh", bz2.BZ2File),
-    ("xz", b"\xfd7zXZ\0", lzma.LZMAFile),
-)
 _FOREIGN = (
     ("a JPEG", 0, b"\xff\xd8\xff"),
     ("a PNG", 0, b"\x89PNG\r\n\x1a\n"),
@@ -128,45 +122,57 @@ def _plain(path: bytes, engine: Engine) -> bytes:
     with _Ranges(engine, fsspec_source.native(path)) as raw:
         head = raw.read(512) or b""
         identity = raw.identity()
-    for name, magic, reader in _COMPRESSED:
-        if head.startswith(magic) and (name != "bzip2" or head[4:10] in _BZIP2_STARTS):
-            return _decompressed(path, engine, (name, identity), reader)
+    compression = compression_of(head)
+    if compression is not None:
+        return _decompressed(path, engine, identity, compression)
     if not (head.startswith(b"\x28\xb5\x2f\xfd") or head[1:4] == b"\x2a\x4d\x18"):  # zstd
         _refuse_foreign(head, path)
     return path
 
 
-_BZIP2_STARTS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
-
-
 def _decompressed(
-    path: bytes, engine: Engine, what: tuple[str, str], reader: Callable[[Any], Any]
+    path: bytes, engine: Engine, identity: str, compression: Compression
 ) -> bytes:
     """The plain file in the cache; processes that need it at the same time make it once."""
     shown = repr(fsspec_source.shown(path))
     where = path if b"://" in path else os.path.abspath(path)
-    key = hashlib.sha256(repr((where, what)).encode()).hexdigest()[:32]
+    key = hashlib.sha256(repr((where, (compression.name, identity))).encode()).hexdigest()[:32]
     folder = cache_dir()
     if folder is None:
         raise ArgumentError(
-            f"a text file compressed by {what[0]} needs a cache folder",
+            f"a text file compressed by {compression.name} needs a cache folder",
             shown,
             "set STOKER_CACHE to a folder, or compress the file by zstd, which is read without one",
         )
-    os.makedirs(folder, exist_ok=True)
     target = os.path.join(folder, f"text-{key}.txt")
-    while not _use(target):
-        with open(f"{target}.part", "ab+") as part:
-            fcntl.flock(part, fcntl.LOCK_EX)  # released with the file, also by a kill
-            if not is_named(part, part.name):
-                continue
-            if os.path.exists(target):
+
+    def decompress(part: BinaryIO) -> None:
+        try:
+            _decompress(part, path, engine, compression)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(part.name)
-                continue
-            part.truncate(0)
-            _decompress(part, (path, shown), engine, what[0], reader)
-            os.rename(part.name, target)
-        _remove_unused(folder)
+            raise
+
+    try:
+        os.makedirs(folder, exist_ok=True)
+        while not _use(target):
+            make_once(target, decompress, "decompresses the file")
+            _remove_unused(folder)
+    except Error:
+        raise
+    except OSError as error:
+        raise from_native(
+            -(error.errno or errno.EIO),
+            "",
+            f"cannot decompress a text file into the cache: {error.strerror}",
+            f"{shown} to {target!r}",
+            "set STOKER_CACHE to a folder with more space, or compress the file by zstd, "
+            "which is read without a copy",
+            "",
+            "",
+            None,
+        ) from None
     return os.fsencode(target)
 
 
@@ -193,48 +199,26 @@ def _remove_unused(folder: str) -> None:
                         os.unlink(entry.path)
 
 
-def _decompress(
-    part: BinaryIO,
-    source: tuple[bytes, str],
-    engine: Engine,
-    kind: str,
-    reader: Callable[[Any], Any],
-) -> None:
-    """Writes the plain bytes; removes the part if that fails. source: the path, as is and shown"""
-    path, shown = source
+def _decompress(part: BinaryIO, path: bytes, engine: Engine, compression: Compression) -> None:
+    """Writes the plain bytes, in place of what another process left in the part."""
+    part.truncate(0)
     try:
         with _Ranges(engine, fsspec_source.native(path)) as raw:
-            packed = reader(io.BufferedReader(raw, PART_BYTES))
+            packed = compression.open(io.BufferedReader(raw, PART_BYTES))
             shutil.copyfileobj(cast(BinaryIO, packed), part, PART_BYTES)
         part.flush()
         os.fsync(part.fileno())
-    except EOFError:
-        os.unlink(part.name)
-        raise TruncatedError(
-            f"a file compressed by {kind} ends too early", shown, "copy the file again"
-        ) from None
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, ValueError) as error:
-        os.unlink(part.name)
-        raise CorruptError(
-            f"a file compressed by {kind} is damaged: {error}", shown, "copy the file again"
-        ) from None
-    except OSError as error:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part.name)
-        if error.errno is None:  # bz2 raises it without a number
-            raise CorruptError(
-                f"a file compressed by {kind} is damaged: {error}", shown, "copy the file again"
-            ) from None
-        raise from_native(
-            -error.errno,
-            "",
-            f"cannot decompress a text file into the cache: {error.strerror}",
-            f"{shown} to {part.name.removesuffix('.part')!r}",
-            "set STOKER_CACHE to a folder with more space, or compress the file by zstd, "
-            "which is read without a copy",
-            "",
-            "",
-            None,
+    except Error:  # the source cannot be read
+        raise
+    except (*ERRORS, ValueError) as error:
+        if isinstance(error, OSError) and not is_damage(error):
+            raise
+        is_cut = isinstance(error, EOFError)
+        raise (TruncatedError if is_cut else CorruptError)(
+            f"a file compressed by {compression.name} "
+            + ("ends too early" if is_cut else f"is damaged: {error}"),
+            repr(fsspec_source.shown(path)),
+            "copy the file again",
         ) from None
 
 
@@ -261,7 +245,7 @@ class Head:
         first = self._native.file_end(file - 1) if file else 0
         left = min(self._native.file_end(file) - first, HEAD_BYTES)
         state = list(self._native.state())
-        state[6:8] = 0, first  # epoch, position
+        state[EPOCH], state[POSITION] = 0, first
         self._native.set_state(tuple(state))
         found = b""
         while len(found) < left:
@@ -301,7 +285,7 @@ def kind_of(documents: str | None, files: Sequence[bytes], tokens: Tokens, where
 
 def _is_json_name(file: bytes) -> bool:
     name = file.lower()
-    for ending in (*ZSTD_ENDINGS, b".gz", b".bz2", b".xz"):
+    for ending in (*ZSTD_ENDINGS, *map(str.encode, ENDINGS)):
         name = name.removesuffix(ending)
     return name.endswith(JSON_ENDINGS)
 

@@ -10,13 +10,11 @@ process that counts is killed, the next one continues its work.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import struct
 import tempfile
 import threading
-import time
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict, deque
@@ -26,8 +24,8 @@ from itertools import pairwise
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 from . import _stoker
-from ._cache_dir import is_named
-from .errors import CorruptError, EmptyError, TimeoutError
+from ._cache_dir import make_once
+from .errors import CorruptError, EmptyError
 from .state import EPOCH, POSITION
 
 __all__ = ["Counts", "Reading", "TokenCache", "open_counts"]
@@ -35,9 +33,6 @@ __all__ = ["Counts", "Reading", "TokenCache", "open_counts"]
 MAGIC = b"stoker counts 1\n"
 HEADER = struct.Struct("<16s32sQQ")  # magic, identity, documents, 0
 END_BYTES = 8
-STALLED_S = 600.0
-"""Longest time without growth of a table that another process writes."""
-POLL_S = 0.05
 GROUP_DOCUMENTS, GROUP_BYTES = 256, 1 << 20
 """Bytes of documents that are tokenised together, at most (one may be longer)."""
 
@@ -188,17 +183,7 @@ def open_counts(
                 return _opened(file, header, path)
         except FileNotFoundError:
             pass
-        with open(f"{path}.part", "ab+") as file:
-            # The previous owner of the lock may have finished the file.
-            _lock(file, path)
-            if not is_named(file, f"{path}.part"):
-                continue
-            if os.path.exists(path):
-                os.unlink(f"{path}.part")
-            else:
-                _make(file, header, source)
-                os.fsync(file.fileno())
-                os.replace(f"{path}.part", path)
+        make_once(path, lambda file: _make(file, header, source), "counts the tokens")
 
 
 def _opened(file: BinaryIO, header: bytes, path: str) -> Counts:
@@ -216,29 +201,8 @@ def _opened(file: BinaryIO, header: bytes, path: str) -> Counts:
     return counts
 
 
-def _lock(file: BinaryIO, path: str) -> None:
-    """Waits for the lock while its owner makes progress."""
-    seen, since = -1, time.monotonic()
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
-        size = os.fstat(file.fileno()).st_size
-        if size != seen:
-            seen, since = size, time.monotonic()
-        if time.monotonic() - since > STALLED_S:
-            raise TimeoutError(
-                "another process counts the tokens, but makes no progress",
-                repr(f"{path}.part"),
-                "find that process, and stop it",
-            )
-        time.sleep(POLL_S)
-
-
 def _make(file: BinaryIO, header: bytes, source: _Source) -> None:
-    """Continues behind the documents in the file."""
+    """Continues behind the documents in the file, and writes it to the disk."""
     total, done = _had(file, header)
     groups = _groups(source.reading, done)
     waiting: deque[Future[list[int]]] = deque()
@@ -253,6 +217,7 @@ def _make(file: BinaryIO, header: bytes, source: _Source) -> None:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
     file.flush()
+    os.fsync(file.fileno())
 
 
 def _had(file: BinaryIO, header: bytes) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import bz2
 import csv
 import gzip
 import json
+import lzma
 
 import make
 import pytest
@@ -192,6 +193,26 @@ def test_a_damaged_line_is_named(tmp_path, picture, packer):
     table.write_bytes(packer(b'file_name,more\n1.jpg,"two\nlines"\n1.jpg\n'))
     with pytest.raises(stoker.FormatError, match=r"row 1, line 4"):
         stoker.pack_table(table, tmp_path / "other")
+
+
+@pytest.mark.parametrize("packer", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_damaged_compressed_table(tmp_path, ending, packer):
+    lines = "".join(f'{{"file_name": "{number * 7919 % 9973}"}}\n' for number in range(5000))
+    broken = bytearray(packer(lines.encode()))
+    for place in range(len(broken) // 2, len(broken) // 2 + 8):
+        broken[place] ^= 0xFF
+    (tmp_path / f"t.{ending}.gz").write_bytes(broken)
+    with pytest.raises(stoker.FormatError, match="the table cannot be read"):
+        stoker.pack_table(tmp_path / f"t.{ending}.gz", tmp_path / "dst")
+
+
+def test_compressed_lines_of_json_may_leave_out_fields(tmp_path, picture):
+    (tmp_path / "1.jpg").write_bytes(picture)
+    for name, more in (("a", ', "more": 1'), ("b", "")):
+        text = f'{{"file_name": "1.jpg"{more}}}\n'.encode()
+        (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(text))
+    assert stoker.pack_table(tmp_path / "*.jsonl.gz", tmp_path / "dst")["samples"] == 2
 
 
 def test_a_lone_surrogate(tmp_path, picture):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import concurrent.futures
+import errno
 import fcntl
 import gzip
 import json
@@ -128,7 +129,8 @@ def test_a_part_of_another_owner_is_not_taken(docs, tmp_path, cache, monkeypatch
     flock, calls = fcntl.flock, []
 
     def recorded(file, operation):
-        calls.append(file)
+        if file not in calls:
+            calls.append(file)
         flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", recorded)
@@ -147,6 +149,60 @@ def test_a_part_of_another_owner_is_not_taken(docs, tmp_path, cache, monkeypatch
         assert not opened
         assert future.result(timeout=60) == [b"a"] * 3
     assert plain.read_bytes() == LINE * 3 and not part.exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_cache_without_locks(docs, tmp_path, cache, monkeypatch, code):
+    """Each process then writes a part of its own, also beside one that a killed process left."""
+
+    def no_locks(file, operation):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    name = "x.jsonl.gz"
+    assert docs(name, gzip.compress(LINE)) == [b"a"]
+    (plain,) = cache.glob("text-*.txt")
+    plain.unlink()
+    plain.with_name(f"{plain.name}.part").write_bytes(b"of another process")
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        read = [pool.submit(texts_of, tmp_path / name) for _ in range(8)]
+        assert [each.result(timeout=60) for each in read] == [[b"a"]] * 8
+    assert plain.read_bytes() == LINE
+    options = {"rows": "windows", "context": 1, "counts": tmp_path / "counts"}
+    assert len(texts_of(tmp_path / name, **options)) == 1
+    assert len(list((tmp_path / "counts").glob("*.bin"))) == 1
+    with pytest.raises(stoker.TruncatedError):
+        docs("cut.gz", gzip.compress(LINE * 99)[:-9])
+    left = [*cache.glob("*.*.*.part"), *(tmp_path / "counts").glob("*.*.*.part")]
+    assert not left and len(list(cache.glob("text-*.txt"))) == 1
+
+
+def test_a_cache_that_cannot_be_written(docs, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "file" / "below"))
+    with pytest.raises(stoker.Error, match="into the cache: Not a directory") as caught:
+        docs("x.jsonl.gz", gzip.compress(LINE))
+    assert "x.jsonl.gz" in str(caught.value) and "set STOKER_CACHE" in str(caught.value)
+
+
+def test_a_source_that_cannot_be_read_is_no_damage(docs, monkeypatch):
+    """The error of the storage stays as it is: the cache and the compression are not its cause."""
+    failure = stoker.ChangedError("the object changed", "'x'", "open it again")
+    read, calls = text_files._Ranges.readinto, []
+
+    def fail(self, buffer):
+        calls.append(len(buffer))
+        if len(calls) > 1:
+            raise failure
+        return read(self, buffer)
+
+    monkeypatch.setattr(text_files._Ranges, "readinto", fail)
+    for error in (stoker.ChangedError, stoker.FormatError, stoker.IOError):
+        failure = error("cannot read", "'x'", "look there", status=-5)
+        calls.clear()
+        with pytest.raises(error) as caught:
+            docs("x.jsonl.gz", gzip.compress(LINE))
+        assert caught.value is failure
 
 
 def test_plain_files_without_use_are_removed(docs, tmp_path, cache):

@@ -660,7 +660,7 @@ def test_counted_once(files, texts, tmp_path, monkeypatch):
 
 def test_two_that_count_at_once(files, tmp_path, monkeypatch):
     """One counts, the other waits for it; a table that makes no progress is given up."""
-    monkeypatch.setattr(stoker.token_counts, "POLL_S", 0.001)
+    monkeypatch.setattr(stoker._cache_dir, "POLL_S", 0.001)
     made = [Counting(), Counting()]
 
     def run(tokenizer):
@@ -674,7 +674,7 @@ def test_two_that_count_at_once(files, tmp_path, monkeypatch):
     assert min(each.calls for each in made) == 0
     (table,) = tmp_path.iterdir()
     table.rename(f"{table}.part")
-    monkeypatch.setattr(stoker.token_counts, "STALLED_S", 0.01)
+    monkeypatch.setattr(stoker._cache_dir, "STALLED_S", 0.01)
     with open(f"{table}.part") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(stoker.TimeoutError, match="makes no progress"):

@@ -11,7 +11,7 @@ import torch.utils.data
 
 from .._options import count
 from ..distributed import ranks, sharing
-from ..errors import ArgumentError, Error, StateError
+from ..errors import ArgumentError, StateError
 from ..fields import all_exact
 from ..loader import UNOPENED, Loader
 from ..mix import Mix
@@ -350,12 +350,7 @@ class Samples(Iterator[Any]):
         self._agree(True)
         native = self._loader._native
         before = native.position()
-        try:
-            value, _ = self._loader._produce()
-        except Error:
-            if native.position() != before:  # the error is in the batch that was delivered
-                native.set_state(native.state(*before))
-            raise
+        value, _ = self._loader._produce()
         self._columns, self._slot = [], 0
         if value is None:
             self._before = self._after = before
