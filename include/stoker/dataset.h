@@ -51,7 +51,7 @@ struct stoker_dataset_options {
                             damaged or a tar ends early. Skip: samples that are surely complete are
                             used and the others are listed: for pack, which writes the remaining
                             samples. All ranks that share an order must see the same damage */
-    uint8_t allow_empty; /* 1: class folders without pictures are allowed */
+    uint8_t allow_empty; /* 1: class folders without images are allowed */
     uint8_t skip_files;  /* 1: files of a folder that cannot be read (links to nothing, pipes)
                             are left out, and class folders may be empty; stoker_verify
                             lists them. All ranks must see the same files */
@@ -100,7 +100,7 @@ struct stoker_dataset_info {
     uint32_t jpeg_index_mcus;    /* as in stoker_jpeg_indexer_options */
     /* Files and members that are part of no sample, of the shards that were read now: */
     uint64_t skipped_system; /* files that operating systems and notebooks leave (._x, .DS_Store) */
-    uint64_t skipped_links;  /* symbolic links, and hard links without their target */
+    uint64_t skipped_links;  /* symbolic links, and hard links to a member that the shard lacks */
     uint64_t skipped_special;  /* devices, pipes */
     uint64_t skipped_unnamed;  /* names without key or extension */
     uint64_t problem_count;    /* of a folder: see stoker_dataset_problem */

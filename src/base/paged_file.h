@@ -7,7 +7,7 @@
  *                          -finish: checksums and footer-> close
  *   read:  footer (the caller's) -fits, open: digest of the checksums-> view: checks new pages once
  *
- * Checksums find damage. They do not make numbers in a page trusted: anybody can compute them, and
+ * Checksums find damage. They do not make numbers in a page trusted: any writer can compute them, and
  * a page may change after it was checked. So copy a number, check the copy, and use the copy.
  * Owner: the caller. Threads: view: any. A writer: one.
  * Memory: a bit and 8 bytes a page; a writer 1 MiB, and 8 bytes a page. Bound: the file. */
@@ -47,7 +47,7 @@ void stk_paged_file_close(struct stk_paged_file *file); /* allowed on a zeroed s
 /* Checks a page and records that it is valid. Two threads may check the same page. */
 bool stk_paged_file_check_page(const struct stk_paged_file *file, uint64_t page);
 
-/* Checks all pages again that were checked before. Returns false if one is not what it was. */
+/* Checks again all pages that were checked before. Returns false if one of them has changed. */
 bool stk_paged_file_is_unchanged(const struct stk_paged_file *file);
 
 /* Returns the bytes at [at, at + bytes), or NULL on failure. On failure, sets *damaged_out to the

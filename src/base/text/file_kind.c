@@ -8,7 +8,7 @@
 #define WRITE_TARS "write its samples with stoker.ShardWriter, one write() a sample"
 #define FETCH_AGAIN                                                                                \
     "the server sent it instead of the data: check the URL and credentials, fetch again"
-#define NAME_FOLDER "name the folder that holds the pictures"
+#define NAME_FOLDER "name the folder that holds the images"
 
 static const struct stk_file_kind
     parquet = {"a Parquet file", "stoker.pack_table(path, ...) writes tars of it"},
@@ -169,7 +169,7 @@ static bool begins(const char *text, size_t bytes, const char *word)
     return bytes >= length && strncasecmp(text, word, length) == 0;
 }
 
-/* The first line of a table has commas or tabs, and no other line has been seen. */
+/* True if the first line has a comma, tab or semicolon. Other lines are not read. */
 static bool is_table(const char *line, size_t bytes)
 {
     const char *end = memchr(line, '\n', bytes);

@@ -1,9 +1,9 @@
 /* base/text/file_kind.h: recognises files of other programs, which stoker does not read as shards,
  * by their first bytes or their names, and names the way to read them.
  *
- *   first bytes, else the name -> "a Parquet file", "stoker.pack_table makes tars of it"
+ *   first bytes, or the name -> "a Parquet file", "stoker.pack_table(path, ...) writes tars of it"
  *
- * Owner: nobody; pure functions. Threads: any. Memory: none; the texts are static.
+ * Owner: none; pure functions. Threads: any. Memory: none; the texts are static.
  * Bound: looks at STK_FILE_KIND_BYTES bytes. */
 #ifndef BASE_TEXT_FILE_KIND_H
 #define BASE_TEXT_FILE_KIND_H
@@ -17,10 +17,10 @@ struct stk_file_kind {
     const char *advice; /* how to read it */
 };
 
-/* Returns what the bytes look like: the begin of a file, as many of the first
- * STK_FILE_KIND_BYTES as exist. NULL: nothing known, as of a tar. */
+/* Returns the format whose first bytes `head` has: the first STK_FILE_KIND_BYTES of a file, or all
+ * if it has fewer. NULL: no format of the table, as for a tar. */
 const struct stk_file_kind *stk_file_kind_of_bytes(struct stk_view head);
-/* Returns what a path or URL is named like. NULL: nothing known. */
+/* Returns the format whose ending a path or URL has. NULL: no format of the table. */
 const struct stk_file_kind *stk_file_kind_of_name(const char *path);
 
 #endif

@@ -1,6 +1,6 @@
 /* Goal: files of other programs are recognised by their bytes and names, tars and unknown bytes are
  * not; names that operating systems leave are recognised, names of data are not.
- * Method: rows. Covers system_file.c. */
+ * Method: rows. Covers file_kind.c and system_file.c. */
 #include "base/text/file_kind.h"
 
 #include "base/text/system_file.h"

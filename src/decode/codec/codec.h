@@ -100,16 +100,17 @@ int stk_codec_check_damage(const struct stk_codec *codec, struct stoker_error *e
 /* Ends the image, complete or not. */
 void stk_codec_end(struct stk_codec *codec);
 
-/* Checks the structure of an image without decoding it: the CRC of each PNG chunk, the segments of
+/* Checks the structure of an image that was probed, without decoding it: the CRC of each PNG chunk, the segments of
  * a JPEG up to its end marker, the chunks of a WebP. Returns 0, CORRUPT or TRUNCATED. */
 int stk_codec_check_structure(struct stk_view bytes, uint32_t kind, struct stoker_error *error);
 /* Decodes all data of the image to its end, and drops the pixels; of an animated WebP all frames.
  * The codec must be free. Returns 0 if the structure is valid and neither an error nor a warning of
  * the library occurred, else that error, or CORRUPT with the warning. LIMIT as in begin. */
-uint64_t stk_codec_check_bytes(const struct stk_codec_info *info); /* in addition to memory_bytes */
 int stk_codec_check(struct stk_codec *codec, struct stk_view bytes,
                     const struct stk_codec_info *info, uint64_t memory_bytes_max,
                     struct stoker_error *error);
+/* Returns the memory that stk_codec_check needs in addition to info->memory_bytes. */
+uint64_t stk_codec_check_bytes(const struct stk_codec_info *info);
 
 /* Returns which decoder handles the current image. JPEG: 1 for decode/jpeg, 1 + i for libjpeg-turbo
  * because of stoker_jpeg_reason(i). PNG: one of the constants below. 0: other formats. The value

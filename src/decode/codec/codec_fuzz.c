@@ -1,7 +1,7 @@
 /* Any bytes as a picture: probe, then a box that the first bytes choose: its rows, and of a JPEG
  * the bands of its planes, with marks that are the picture's own bytes. The first 5 bytes are not
  * part of the picture, so that box and content vary apart from each other. Reaches codec_jpeg.c,
- * jpeg_header.c, jpeg_memory.c, codec_arena.c, codec_png.c, codec_webp.c, exif.c and
+ * jpeg_header.c, jpeg_memory.c, codec_arena.c, codec_png.c, codec_webp.c, exif.c,
  * codec_check.c and codec_raw.c. */
 #include "base/mem.h"
 #include "decode/codec/codec.h"
