@@ -59,7 +59,7 @@ struct stk_write_table {
     int (*write_at)(struct stk_io *io, struct stk_output *out, uint64_t offset, const void *data,
                     size_t bytes, struct stoker_error *error);
     int (*reserve)(struct stk_io *io, struct stk_output *out, uint64_t bytes,
-                   struct stoker_error *error); /* NULL: nothing to do */
+                   struct stoker_error *error);
     int (*remove_tree)(struct stk_io *io, const char *path, const struct stk_tree_removal *how,
                        struct stoker_error *error);
     int (*remove_below)(struct stk_io *io, const char *root, const char *name,

@@ -86,6 +86,14 @@ void stk_hex(const uint8_t *data, size_t bytes, char *text_out)
     text_out[2 * bytes] = '\0';
 }
 
+int stk_hex_digit(char digit)
+{
+    return digit >= '0' && digit <= '9'   ? digit - '0'
+           : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
+           : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
+                                          : -1;
+}
+
 bool stk_hex_decode(const char *text, uint8_t *bytes, size_t count)
 {
     for (size_t i = 0; i < 2 * count; i++) {

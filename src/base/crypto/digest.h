@@ -37,6 +37,8 @@ void stk_hex(const uint8_t *data, size_t bytes, char *text_out);
 /* Reads `count` bytes from exactly 2 * count lower-case digits. Returns false if the text is
  * anything else. */
 bool stk_hex_decode(const char *text, uint8_t *bytes, size_t count);
+/* The value of a hexadecimal digit in lower or upper case; -1 of any other character. */
+int stk_hex_digit(char digit);
 
 /* Digests of bytes in one call; base64 of at most 64 bytes. */
 void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16]);

@@ -50,6 +50,12 @@ static void test_hex(void)
             T_STR(row->text, back, row->text);
         }
     }
+    for (int letter = 0; letter < 256; letter++) {
+        static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+        const char *at = letter ? strchr(digits, letter) : NULL;
+
+        T_EQ("digit", stk_hex_digit((char)letter), at ? (at - digits) % 16 : -1);
+    }
 }
 
 int main(void)

@@ -168,9 +168,7 @@ static int digit(uint8_t c, uint32_t base)
     if (base == 64) {
         return at ? (int)(at - sixty_four) : -1;
     }
-    return c >= '0' && c <= '9'                 ? c - '0'
-           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                : -1;
+    return stk_hex_digit((char)c);
 }
 
 /* Accepts 64 hexadecimal digits, or 43 of base64 and '=' if the last two bits are 0. */

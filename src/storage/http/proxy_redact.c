@@ -1,6 +1,8 @@
 /* Removes the login of a proxy from messages. */
 #include "storage/http/proxy_redact.h"
 
+#include "base/crypto/digest.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,24 +29,18 @@ static void replace(char *text, size_t text_bytes, const char *secret, size_t se
     }
 }
 
-static int digit(char letter)
-{
-    return letter >= '0' && letter <= '9'   ? letter - '0'
-           : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
-           : letter >= 'A' && letter <= 'F' ? letter - 'A' + 10
-                                            : -1;
-}
-
 /* libcurl decodes a login before it uses it. Returns the length. */
 static size_t decode(const char *text, size_t bytes, char *decoded)
 {
     size_t used = 0;
 
     for (size_t i = 0; i < bytes; i++) {
-        bool escaped =
-            text[i] == '%' && i + 2 < bytes && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+        bool escaped = text[i] == '%' && i + 2 < bytes && stk_hex_digit(text[i + 1]) >= 0 &&
+                       stk_hex_digit(text[i + 2]) >= 0;
 
-        decoded[used++] = escaped ? (char)(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+        decoded[used++] = escaped
+                              ? (char)(stk_hex_digit(text[i + 1]) * 16 + stk_hex_digit(text[i + 2]))
+                              : text[i];
         i += escaped ? 2 : 0;
     }
     return used;

@@ -64,22 +64,14 @@ int stk_url_encode_target(const char *path, const struct stk_sigv4_pair *query,
     return fits ? 0 : STOKER_ERROR_LIMIT;
 }
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 bool stk_url_decode(char *text)
 {
     char *to = text;
     bool whole = true;
 
     for (const char *at = text; *at; at++) {
-        if (at[0] == '%' && digit(at[1]) >= 0 && digit(at[2]) >= 0) {
-            *to++ = (char)(digit(at[1]) * 16 + digit(at[2]));
+        if (at[0] == '%' && stk_hex_digit(at[1]) >= 0 && stk_hex_digit(at[2]) >= 0) {
+            *to++ = (char)(stk_hex_digit(at[1]) * 16 + stk_hex_digit(at[2]));
             whole = whole && to[-1] != '\0';
             at += 2;
         } else {

@@ -235,7 +235,6 @@ static void unmap(struct stk_io *io, struct stk_view view)
     }
 }
 
-/* The map of a remote file is in memory already. */
 /* Maps of remote files are copies: the backend does not know them. */
 static int map_check(struct stk_io *io, struct stk_view view, struct stoker_error *error)
 {
@@ -247,6 +246,7 @@ static uint64_t map_faults(struct stk_io *io)
     return stk_io_map_faults(stk_vfs_of(io)->backend);
 }
 
+/* The map of a remote file is in memory already. */
 static void map_prefetch(struct stk_io *io, struct stk_view part)
 {
     stk_io_map_prefetch(stk_vfs_of(io)->backend, part);
