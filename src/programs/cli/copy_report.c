@@ -9,19 +9,43 @@
 
 #define NAMES_STEP 65536u
 
+/* Copies the text at *used of the buffer, and moves *used behind it. */
+static const char *keep_text(char **used, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    const char *copy = memcpy(*used, text, bytes);
+
+    *used += bytes;
+    return copy;
+}
+
+/* Keeps what the JSON object prints of a note: a note itself has 18 KiB. */
 static void keep_note(struct copy_report *report, const struct stoker_copy_note *note)
 {
-    if (report->count == report->capacity) {
-        size_t more = report->capacity ? 2 * report->capacity : 16;
-        struct stoker_copy_note *notes = realloc(report->notes, more * sizeof *notes);
+    const struct stoker_error *failure = &note->failure;
+    char *text = malloc(strlen(note->name) + strlen(note->to) + strlen(failure->what) +
+                        strlen(failure->where) + strlen(failure->advice) + 5);
 
-        if (!notes) {
-            return; /* the counts tell of it */
-        }
-        report->notes = notes;
-        report->capacity = more;
+    if (text && report->count == report->capacity) {
+        size_t more = report->capacity ? 2 * report->capacity : 16;
+        struct copy_report_note *notes = realloc(report->notes, more * sizeof *notes);
+
+        report->notes = notes ? notes : report->notes;
+        report->capacity = notes ? more : report->capacity;
     }
-    report->notes[report->count++] = *note;
+    if (!text || report->count == report->capacity) {
+        free(text);
+        return; /* the counts include it */
+    }
+    report->notes[report->count++] = (struct copy_report_note){
+        .kind = note->kind,
+        .status = failure->status,
+        .name = keep_text(&text, note->name),
+        .to = keep_text(&text, note->to),
+        .what = keep_text(&text, failure->what),
+        .where = keep_text(&text, failure->where),
+        .advice = keep_text(&text, failure->advice),
+    };
 }
 
 static void print_note(struct copy_report *report, const struct stoker_copy_note *note)
@@ -93,7 +117,7 @@ static void json_names(const struct copy_report *report, const char *key, uint32
 {
     json_open(key, '[');
     for (size_t i = 0; i < report->count; i++) {
-        const struct stoker_copy_note *note = &report->notes[i];
+        const struct copy_report_note *note = &report->notes[i];
 
         if (note->kind != kind) {
             continue;
@@ -101,10 +125,10 @@ static void json_names(const struct copy_report *report, const char *key, uint32
         if (kind == STOKER_NOTE_FAILED) {
             json_open(NULL, '{');
             json_str("name", note->name);
-            json_str("what", note->failure.what);
-            json_str("where", note->failure.where);
-            json_str("advice", note->failure.advice);
-            json_str("status", stoker_status_name(note->failure.status));
+            json_str("what", note->what);
+            json_str("where", note->where);
+            json_str("advice", note->advice);
+            json_str("status", stoker_status_name(note->status));
             json_close('}');
         } else if (kind == STOKER_NOTE_WOULD_COPY) {
             json_open(NULL, '{');

@@ -1,5 +1,5 @@
-/* programs/cli/copy_report.h: what stoker cp, sync, mv and rm tell of single files, and the list of
- * names that --files-from reads.
+/* programs/cli/copy_report.h: reports of single files by stoker cp, sync, mv and rm, and the list
+ * of names that --files-from reads.
  *
  *   stoker_copy_next_note --> stderr as they come, or lists of the JSON object
  *
@@ -12,11 +12,18 @@
 
 #define COPY_NAMES_BYTES_MAX (1ull << 30)
 
+/* A note for the JSON object; its texts are in one allocation. */
+struct copy_report_note {
+    uint32_t kind; /* enum stoker_copy_note_kind */
+    int32_t status;
+    const char *name, *to, *what, *where, *advice;
+};
+
 struct copy_report {
     struct stoker_copy *copy; /* borrowed */
     struct stoker_copy_progress progress;
     bool json, dry_run;
-    struct stoker_copy_note *notes; /* of --json; owned */
+    struct copy_report_note *notes; /* of --json; owned until the process ends */
     size_t count, capacity;
     uint64_t left_out;          /* notes that say so */
     struct stoker_error failed; /* the first that was printed; status 0: none */
