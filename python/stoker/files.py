@@ -366,9 +366,9 @@ def presign(
     expires: float = 3600,
     engine: Engine | None = None,
 ) -> str:
-    """Signs the URL of an object of S3. The signed URL reads the object (``method="GET"``) or writes
-    it (``"PUT"``) without credentials, for ``expires`` seconds, at most a week, and not longer than
-    the credentials are valid. It is a secret for that time."""
+    """Signs the URL of an object of S3. The signed URL reads the object (``method="GET"``) or
+    writes it (``"PUT"``) without credentials, for ``expires`` seconds, at most a week, and not
+    longer than the credentials are valid. It is a secret for that time."""
     native = native_of(engine, "presign")
     put = word(method, {"GET": 0, "PUT": 1}, "presign method") == 1
     seconds = count(math.ceil(expires), "presign expires", low=1, high=604_800)

@@ -7,8 +7,8 @@
  *                          -finish: checksums and footer-> close
  *   read:  footer (the caller's) -fits, open: digest of the checksums-> view: checks new pages once
  *
- * Checksums find damage. They do not make numbers in a page trusted: any writer can compute them, and
- * a page may change after it was checked. So copy a number, check the copy, and use the copy.
+ * Checksums find damage. They do not make numbers in a page trusted: any writer can compute them,
+ * and a page may change after it was checked. So copy a number, check the copy, and use the copy.
  * Owner: the caller. Threads: view: any. A writer: one.
  * Memory: a bit and 8 bytes a page; a writer 1 MiB, and 8 bytes a page. Bound: the file. */
 #ifndef BASE_PAGED_FILE_H

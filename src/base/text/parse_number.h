@@ -22,8 +22,8 @@ bool stk_parse_double(const char *text, const char **end_out, double *number_out
  * not, or does not fit. */
 bool stk_parse_size(const char *text, bool with_unit, uint64_t *size_out);
 
-/* Returns true if only white space (space, tab, line feed, carriage return) is left up to `end`, where the
- * text ends. */
+/* Returns true if only white space (space, tab, line feed, carriage return) is left up to `end`,
+ * where the text ends. */
 bool stk_parse_is_end(const char *at, const char *end);
 
 #endif

@@ -100,8 +100,9 @@ int stk_codec_check_damage(const struct stk_codec *codec, struct stoker_error *e
 /* Ends the image, complete or not. */
 void stk_codec_end(struct stk_codec *codec);
 
-/* Checks the structure of an image that was probed, without decoding it: the CRC of each PNG chunk, the segments of
- * a JPEG up to its end marker, the chunks of a WebP. Returns 0, CORRUPT or TRUNCATED. */
+/* Checks the structure of an image that was probed, without decoding it: the CRC of each PNG chunk,
+ * the segments of a JPEG up to its end marker, the chunks of a WebP. Returns 0, CORRUPT or
+ * TRUNCATED. */
 int stk_codec_check_structure(struct stk_view bytes, uint32_t kind, struct stoker_error *error);
 /* Decodes all data of the image to its end, and drops the pixels; of an animated WebP all frames.
  * The codec must be free. Returns 0 if the structure is valid and neither an error nor a warning of
