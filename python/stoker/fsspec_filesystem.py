@@ -19,7 +19,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import errno
-import io
 import os
 import shutil
 import sys
@@ -36,6 +35,7 @@ from . import _stoker, files
 from ._options import count, interruptible, parse_bytes
 from .engine import Engine
 from .errors import ArgumentError, ChangedError, LimitError, UnsupportedError
+from .fsspec_wrappers import CompressedFile, TextFile
 
 __all__ = ["StokerFile", "StokerFileSystem"]
 
@@ -311,7 +311,7 @@ class StokerFileSystem(AbstractFileSystem):
         if "b" not in mode:
             words = {k: options.pop(k) for k in ("encoding", "errors", "newline") if k in options}
             mode = mode.replace("t", "") + "b"
-            return _Text(
+            return TextFile(
                 self.open(path, mode, compression=compression, **settings, **options), **words)
         file = super().open(path, mode, **settings, **options)
         if compression is not None:
@@ -319,7 +319,7 @@ class StokerFileSystem(AbstractFileSystem):
             from fsspec.core import get_compression
 
             pack = compr[get_compression(path, compression)]
-            file = _Packed(pack(file, mode=mode[0]), file)
+            file = CompressedFile(pack(file, mode=mode[0]), file)
         return file
 
     def _open(
@@ -385,6 +385,18 @@ class StokerFileSystem(AbstractFileSystem):
         if not self.isdir(path1):
             self._copy(self.url_of(path1), self.url_of(path2), None)
 
+    def mv(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None,
+        **options: Any,
+    ) -> None:
+        """As in fsspec; but removes each object right after its own copy, and only the version that
+        was copied: an object that is new, or replaced, meanwhile stays."""
+        if path1 == path2:
+            return
+        AbstractFileSystem.copy(
+            _Mover(self), path1, path2, recursive=recursive, maxdepth=maxdepth,  # type: ignore
+            on_error="raise", **options)
+
     def _copy(self, source: Any, destination: Any, callback: Any, **options: Any) -> None:
         def tell(report: files.CopyReport) -> None:
             callback.set_size(report.bytes)
@@ -426,6 +438,22 @@ class StokerFileSystem(AbstractFileSystem):
 
     def rmdir(self, path: str) -> None:
         """Does nothing: stores have no folders."""
+
+
+class _Mover:
+    """A file system whose copies are moves."""
+
+    def __init__(self, fs: StokerFileSystem) -> None:
+        self._fs = fs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fs, name)
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        if self._fs.isdir(path1):
+            return
+        names = [os.fsencode(self._fs.url_of(path)) for path in (path1, path2)]
+        files.run(self._fs._native, _stoker.MOVE, names[:1], names[1], workers=8)
 
 
 def _check_key(name: str) -> None:
@@ -727,74 +755,3 @@ class StokerFile(AbstractBufferedFile):
         """Drops the bytes written so far."""
         self.discard()
         self.closed = True
-
-
-class _Text(io.TextIOWrapper):
-    """A text wrapper of an open file."""
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        self.buffer._leave(kind)  # type: ignore[attr-defined]
-        self.close()
-
-
-class _Packed(io.BufferedIOBase):
-    """A compression wrapper of an open file that also closes it."""
-
-    def __init__(self, outer: Any, file: StokerFile) -> None:
-        self._outer, self._file = outer, file
-
-    def readable(self) -> bool:
-        return self._file.readable()
-
-    def writable(self) -> bool:
-        return self._file.writable()
-
-    def seekable(self) -> bool:
-        return self._outer.seekable()
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        return self._outer.read(-1 if size is None else size)
-
-    def read1(self, size: int = -1, /) -> bytes:
-        return self.read(size)
-
-    def readline(self, size: int | None = -1, /) -> bytes:
-        return self._outer.readline(-1 if size is None else size)
-
-    def write(self, data: Any, /) -> int:
-        return self._outer.write(data)
-
-    def flush(self) -> None:
-        if not self.closed and not self._outer.closed:
-            self._outer.flush()
-
-    def seek(self, place: int, whence: int = 0, /) -> int:
-        return self._outer.seek(place, whence)
-
-    def tell(self) -> int:
-        return self._outer.tell()
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        try:
-            self._file._leave(True if self._file.mode != "rb" and self._file._is_left() else None)
-            self._outer.close()
-        except BaseException:
-            self._file._leave(True)
-            raise
-        finally:
-            self._file.close()
-            super().close()
-
-    def _leave(self, kind: Any) -> None:
-        self._file._leave(kind)
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        self._leave(kind)
-        self.close()
-
-    def __del__(self, _is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not self.closed and not _is_ending():  # at the end of Python, modules are cleared
-            self._leave(True)  # it was never closed, so nothing is written
-            self.close()

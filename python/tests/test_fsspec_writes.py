@@ -213,3 +213,23 @@ def test_no_room_on_this_machine(store, tmp_path):
     assert done.stdout.startswith("28 ") and "TMPDIR" in done.stdout
     assert str(tmp_path) in done.stdout
     assert store.objects == {}
+
+
+def test_a_move_keeps_what_is_new(store, fs, monkeypatch):
+    """An object that comes into the source while its other objects move is not removed."""
+    from stoker import files
+
+    fs.pipe({f"{ROOT}/from/1": b"1", f"{ROOT}/from/2": b"2"})
+    run, new = files.run, [b"new"]
+
+    def and_then(*words, **more):
+        result = run(*words, **more)
+        if new:
+            fs.pipe(f"{ROOT}/from/3", new.pop())
+        return result
+
+    monkeypatch.setattr(files, "run", and_then)
+    fs.mv(f"{ROOT}/from", f"{ROOT}/to", recursive=True)
+    assert fs.cat(f"{ROOT}/to", recursive=True) == {"gs/b/to/1": b"1", "gs/b/to/2": b"2"}
+    assert fs.cat(f"{ROOT}/from/3") == b"new"
+    assert fs.find(f"{ROOT}/from") == ["gs/b/from/3"]
