@@ -15,7 +15,8 @@ import stoker
 
 LARGE = 20_000_000  # bytes of one member: three ranges
 
-# Who starts the tests in the background ignores Ctrl-C for them, and for the programs they start.
+# If the tests run in the background, their starter ignores Ctrl-C for them and for the programs
+# that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -69,8 +70,8 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory, tars):
-    """What lies in the stores: the tars, class folders of pictures, and a tar with a large member;
-    some names that are not plain letters."""
+    """The objects in the stores: the tars, class folders of images, and a tar with a large member;
+    some names are not plain letters."""
     root = tmp_path_factory.mktemp("shelf")
     (root / "tars").mkdir()
     for path in sorted(tars.glob("*.tar")):
@@ -114,7 +115,8 @@ def ceph_server(tmp_path_factory, shelf):
 
 @pytest.fixture(autouse=True)
 def own_default_engine(monkeypatch):
-    """An engine reads the environment when it first asks a store: no test asks by another one's."""
+    """An engine reads the environment at its first request to a store, so each test needs an engine
+    of its own settings."""
     monkeypatch.setattr(sys.modules["stoker.engine"], "_default", None)
 
 
@@ -131,7 +133,8 @@ modules_frozen = 0
 
 
 def freeze_modules():
-    """What imports made is not looked at by each collection any more: with torch, 0.1 s a test."""
+    """Freezes the objects that imports created, so that the garbage collector does not scan them
+    each time: saves 0.1 s a test with torch."""
     global modules_frozen
     if len(sys.modules) > modules_frozen + 100:
         gc.collect()
@@ -154,8 +157,8 @@ def torch():
 
 
 def declare_operators(torch):
-    """What torchvision's compiled part would declare: its build does not load beside the CPU build
-    of torch, but its transforms are Python and only need the names to exist."""
+    """The operators that torchvision's compiled part would declare: its build does not load with
+    the CPU build of torch, but its transforms are Python and only need the names to exist."""
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):

@@ -1,13 +1,13 @@
-"""A folder behind FUSE, read only: each request is written to a log, and it can fall silent.
+"""A read-only folder behind FUSE: logs each request, and can stop answering.
 
 usage: fuse_server.py FOLDER POINT LOG [--type NAME] [--max-read BYTES] [--delay MS] [--threads N]
            [--block BYTES]
 
-Speaks the kernel's protocol itself (linux/fuse.h), so it needs root and /dev/fuse, and no library.
-The log has a line "OPERATION path" a request, LOG.reads a line "OFFSET BYTES path" a read. While
-the file LOG.silent exists nothing is answered. N threads answer, one if not given;
---block is what files say as st_blksize.
-It ends with the mount, and takes the mount with it. :class:`Mount` runs it for a test.
+Implements the kernel's protocol itself (linux/fuse.h), so it needs root and /dev/fuse, and no
+library. The log has a line "OPERATION path" for each request; LOG.reads has a line "OFFSET BYTES
+path" for each read. While the file LOG.silent exists, the server answers nothing. N threads answer
+(default 1); --block is the st_blksize of files. The process ends with the mount, and unmounts when
+it ends. :class:`Mount` runs it for a test.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Server:
         try:
             os.write(self.fuse, reply)
         except OSError as failure:
-            if failure.errno != errno.ENOENT:  # nobody waits for it any more
+            if failure.errno != errno.ENOENT:  # the request was interrupted
                 raise
 
     def unknown(self, path, body):
@@ -109,8 +109,8 @@ class Server:
         return self.nodes[path]
 
     def is_away(self, path):
-        """Whether its bytes are "in an archive": Mount.send_away names the files; what is read of
-        one brings it back."""
+        """True if the file's bytes are "in an archive": Mount.send_away names the files; a read
+        restores the bytes."""
         mark = f"{self.options.log}.away.{os.path.basename(path)}"
         return os.path.exists(mark) and not os.path.isdir(path)
 
@@ -174,7 +174,7 @@ class Server:
 
 
 class Mount:
-    """A mount for a test: a context that gives itself."""
+    """A mount for a test: a context manager that returns itself."""
 
     def __init__(self, folder, point, type="fuse", max_read=0, delay=0, threads=1, block=4096):
         self.point, self.log = pathlib.Path(point), pathlib.Path(str(point) + ".log")
@@ -195,7 +195,7 @@ class Mount:
         return self
 
     def __exit__(self, *_):
-        self.server.kill()  # what waits for an answer is told ENOTCONN
+        self.server.kill()  # waiting requests fail with ENOTCONN
         self.server.wait()
         ctypes.CDLL(None).umount2(str(self.point).encode(), DETACH)
 

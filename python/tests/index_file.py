@@ -1,6 +1,6 @@
-"""A second reader and writer of stoker.index, made from docs/formats.md alone.
+"""A second reader and writer of stoker.index, written from docs/formats.md alone.
 
-It shares nothing with libstoker but XXH3-64, which comes from libxxhash.
+It shares only XXH3-64 with libstoker, and takes that from libxxhash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 PAGE = 16384
 BYTES, SUMS, LABELS, DIGEST = 1, 2, 4, 8
-GROUP, NEAR = 32, 3  # the first three columns are near ones
+GROUP, NEAR = 32, 3  # the first three columns are near columns
 
 
 def xxh3(data: bytes) -> int:

@@ -52,7 +52,7 @@ def random_bytes(size: int, seed: int) -> bytes:
 
 
 def tree(root: pathlib.Path, sizes: dict[str, int]) -> pathlib.Path:
-    """Files of these sizes, each with bytes of its own."""
+    """Files of these sizes, each with different bytes."""
     for seed, (name, size) in enumerate(sizes.items()):
         write(root / name, random_bytes(size, seed))
     return root

@@ -1,7 +1,7 @@
-"""A job of ranks that read a mix, started as torchrun starts its own: ``mix_job.py TARS KEPT CASE
-CHANGE SOURCES``. After each step rank 0 keeps the state, of which a job of another size goes on. It
-changes the weights after the step CHANGE, and has so many SOURCES: one that is new to the state
-joins where the state stands."""
+"""A job of ranks that read a mix, started in the way torchrun starts ranks: ``mix_job.py TARS KEPT
+CASE CHANGE SOURCES``. After each step rank 0 saves the state; a job with another number of ranks
+continues from it. The job changes the weights after step CHANGE. It has SOURCES sources: a source
+that the state does not contain joins at the position of the state."""
 
 import json
 import os

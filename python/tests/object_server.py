@@ -1,10 +1,10 @@
-"""Object stores that this machine does not have, as servers of the tests: S3, Google's and Azure's,
-and who hands out credentials.
+"""Object stores that this machine does not have, as test servers: S3, Google Cloud Storage, Azure,
+and the services that issue credentials.
 
-They hold objects in memory and are strict where the real ones are: a signature is computed anew
-from what came, a token that is too old is refused, If-Match is heeded. `Store.said` counts what
-they answered; what they saw is written down. `Store.sums` names the checksums that are kept, which
-are told as the real stores do."""
+They hold objects in memory and are as strict as the real stores: the server computes each signature
+again from the received request, refuses expired tokens, and honours If-Match. `Store.said` counts
+the answers by kind; requests are recorded. `Store.sums` names the checksums that the store keeps
+and reports as the real stores do."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ def crc_table(poly):
 
 
 def crc(data, poly, bits):
-    """Of reflected polynomials: 0x82f63b78 is CRC32C, 0x9a6c9329ac4bc9b5 CRC64NVME.
+    """CRC for a reflected polynomial: 0x82f63b78 is CRC32C, 0x9a6c9329ac4bc9b5 CRC64NVME.
 
-    Of long data 2,048 pieces at once, each from zero; then one after the other: what was before a
-    piece goes as many zero bytes further, which is a sum over its bits."""
+    For long data it computes 2,048 pieces at once, each from zero, and then combines them in order:
+    the CRC of the bytes before a piece is advanced over as many zero bytes as the piece has, which
+    is a sum over the CRC's bits."""
     table, ones = crc_table(poly), (1 << bits) - 1
     length = len(data) >> 11
     pieces = np.frombuffer(data, np.uint8, length << 11).reshape(-1, max(length, 1)).T.copy()
@@ -90,10 +91,10 @@ class Store(servers.Small):
         super().__init__(handler)
         self.objects = objects
         self.said = collections.Counter()
-        self.lines = []  # what was answered: (method, path with query)
+        self.lines = []  # the answers: (method, path with query)
         self.lock = threading.Lock()
         self.page = 1000
-        self.sums = ()  # names of the checksums that are kept
+        self.sums = ()  # names of the checksums that the store keeps
 
 
 class Handler(servers.Handler):
@@ -132,7 +133,7 @@ class Handler(servers.Handler):
         return hashlib.md5(data).hexdigest()
 
     def give(self, data, **more):
-        """A body, or a range of it, of the version that is asked for."""
+        """Sends a body, or a range of it, of the requested version."""
         etag = f'"{self.etag(data)}"'
         wanted = self.headers.get("If-Match")
         headers = {"ETag": etag, "Last-Modified": email.utils.formatdate(MODIFIED, usegmt=True),
@@ -158,7 +159,7 @@ class Handler(servers.Handler):
         return {}
 
     def names(self, bucket, prefix, delimiter):
-        """What is below a prefix, in order: (name, data), or (prefix, None)."""
+        """The entries below a prefix, in order: (name, data), or (prefix, None)."""
         found = {}
         for (place, key), data in self.server.objects.items():
             if place == bucket and key.startswith(prefix):
@@ -175,7 +176,8 @@ def signing_key(secret, *scope):
 
 
 def signature(handler, secret):
-    """What the Authorization of a request must end with; by the definition of Signature V4."""
+    """The signature that the Authorization header of a request must have, by the definition of
+    Signature V4."""
     head = handler.headers
     scope = re.search(r"Credential=[^/]+/([^,]+)", head["Authorization"])[1]
     names = re.search(r"SignedHeaders=([^,]+)", head["Authorization"])[1]
@@ -190,11 +192,11 @@ def signature(handler, secret):
 
 
 class S3(Handler):
-    """Path style. `server.keys`: key -> (secret, token, when it ends); `server.retry_every`: of so
-    many requests one is told to come again in a second, which then must be signed anew."""
+    """Path style. `server.keys`: key -> (secret, token, expiry time). `server.retry_every`: one of
+    so many requests is answered with "retry in a second"; the client must sign the retry again."""
 
     def who(self):
-        """Whether the request may go on; else it is answered."""
+        """True if the request may proceed; else the refusal was sent."""
         head = self.headers.get("Authorization", "")
         key = re.search(r"Credential=([^/]+)/", head)
         keys = self.server.keys
@@ -217,7 +219,8 @@ class S3(Handler):
         return False
 
     def throttled(self):
-        """Tells one of some to come again, and writes down whether it is signed anew then."""
+        """Answers one of `retry_every` requests with "retry later", and records whether the client
+        signs it again."""
         server, every = self.server, getattr(self.server, "retry_every", 0)
         name = (self.path, self.headers.get("Range"))
         with server.lock:
@@ -232,7 +235,8 @@ class S3(Handler):
         return True
 
     def seals(self, data, body, ranged=False):
-        """Of a range none, but where it is a part: `server.parts` is their size, or all sizes."""
+        """None for a range, unless it is a part: `server.parts` is the part size, or a list of all
+        sizes."""
         if self.headers.get("x-amz-checksum-mode") != "ENABLED":
             return {}
         kind, spans = "FULL_OBJECT", self.spans(data, getattr(self.server, "parts", 0))
@@ -249,7 +253,7 @@ class S3(Handler):
 
     @staticmethod
     def spans(data, sizes):
-        """Where parts begin and end; none: it was written at once."""
+        """The start and end of each part; None if the object was written at once."""
         if isinstance(sizes, int):
             sizes = [sizes] * -(-len(data) // sizes) if sizes else []
         ends = [min(end, len(data)) for end in itertools.accumulate(sizes)]
@@ -335,7 +339,7 @@ class Google(S3):
                      x_goog_stored_content_encoding="identity", **more)
 
     def fits(self, data):
-        """Whether a body is as the request says."""
+        """True if the body matches the headers of the request."""
         told = dict(part.split("=", 1) for part in self.headers.get("x-goog-hash", "").split(",")
                     if part)
         if not told or any(checksum(name, data) != value for name, value in told.items()):
@@ -344,7 +348,7 @@ class Google(S3):
         return True
 
     def generation(self, place):
-        """Whether what is there may be replaced."""
+        """True if the existing object may be replaced."""
         wanted = self.headers.get("x-goog-if-generation-match")
         if wanted == "0" and place in self.server.objects:
             self.refuse(412, "PreconditionFailed")
@@ -427,15 +431,15 @@ class Google(S3):
             super().do_GET()
 
     def seals(self, data, body, ranged=False):
-        """Of the whole object, also where a range of it is sent."""
+        """Checksum of the whole object, also if a range of it is sent."""
         told = ",".join(f"{name}={checksum(name, data)}" for name in self.server.sums)
         return {"x-goog-hash": told} if told else {}
 
 
 class Azure(Handler):
-    """Blob Storage: `server.keys`: account -> key in base64; `server.token`; `server.sas`. What
-    `server.folders` has (place -> "type" or "metadata") is an empty blob that stands for a folder:
-    of an account with a hierarchical namespace, or as Hadoop leaves it."""
+    """Azure Blob Storage: `server.keys`: account -> key in base64; `server.token`; `server.sas`. An
+    entry of `server.folders` (place -> "type" or "metadata") is an empty blob that represents a
+    folder, as an account with a hierarchical namespace has it, or as Hadoop writes it."""
 
     def do_PUT(self):
         self.data = self.body()
@@ -589,9 +593,9 @@ class Azure(Handler):
 
 
 class Hub(Handler):
-    """Hugging Face: `server.token`, files by (repository@revision, path), of "models/org/name" too.
-    Large ones are at another host (`server.far`), by URLs that are signed for so many uses; a file
-    named *.json lies here, behind a redirect of its own."""
+    """Hugging Face: `server.token`; files by (repository@revision, path), also of
+    "models/org/name". Large files are at another host (`server.far`), behind signed URLs that work
+    for a limited number of uses; a file named *.json is on this host, behind a redirect."""
 
     def do_GET(self):
         server = self.server
@@ -640,7 +644,7 @@ class Hub(Handler):
 
     @staticmethod
     def told(name, data):
-        """Small ones are git's own; of others git has a pointer."""
+        """Small files are in git itself; for others git has a pointer."""
         item = {"type": "file", "size": len(data), "path": name}
         if name.endswith(".json"):
             blob = b"blob %d\0" % len(data) + data
@@ -669,7 +673,8 @@ class Hub(Handler):
 
 
 class Far(Handler):
-    """Where the hub's files lie: whoever has a signature may read, so many times."""
+    """The host of the hub's large files: a request with a valid signature may read, a limited
+    number of times."""
 
     def do_GET(self):
         server = self.server
@@ -687,8 +692,9 @@ class Far(Handler):
 
 
 class Keeper(Handler):
-    """STS and an instance's metadata: keys that live `server.life` seconds, put into the dictionary
-    that the store looks at. One at a time is asked, or `server.most` says how many were."""
+    """STS and an instance's metadata: issues keys that live for `server.life` seconds and adds them
+    to the dictionary that the store checks. `server.most` records the
+    largest number of concurrent requests."""
 
     def make(self):
         server = self.server
@@ -761,6 +767,7 @@ def hub(objects, token=None, uses=10):
     far.uses = {}
     store = Store(Hub, objects)
     store.far, store.token, store.uses, store.signed = far, token, uses, 0
-    store.elsewhere, store.linked = None, True  # it tells the sums of files
-    store.lose, store.lost = 0, collections.Counter()  # of a file, so many signatures open nothing
+    store.elsewhere, store.linked = None, True  # the server reports checksums of files
+    # number of signatures for a file that do not work
+    store.lose, store.lost = 0, collections.Counter()
     return store

@@ -1,10 +1,11 @@
 """Runs a script as the ranks of a job, in processes that can be killed.
 
-They are forked by a server that has imported torch already: a job of three starts in half a second.
-Their environment is torchrun's. What they print is in a file for each. So that no clock decides
-what is tested, a rank can be told to stand still once it has printed a step; then it is killed.
+A server that has already imported torch forks the ranks, so a job of three starts in half a second.
+Their environment is torchrun's. Each rank prints into a file of its own. So that no test depends on
+timing, a rank can be made to stop once it has printed a given step; then it is killed.
 
-As a program: SCRIPT ARGUMENT..., which torchrun and others start as they would the script alone.
+As a program: SCRIPT ARGUMENT..., which torchrun and others start as they would start the script
+alone.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Job:
         return "\n".join(path.read_text() for path in self.outputs if path.exists())
 
     def kill_where_it_stopped(self) -> None:
-        """When all ranks have come to that step: what they keep of the one before is kept."""
+        """When all ranks have reached that step, the checkpoint of the step before is complete."""
 
         def all_are_there() -> bool:
             return len(
@@ -152,7 +153,7 @@ class Job:
 
 
 def thread_names() -> list[str]:
-    """Of this process, sorted, without those that end meanwhile."""
+    """The child processes of this process, sorted, without those that end meanwhile."""
     names = []
     for path in pathlib.Path("/proc/self/task").glob("*/comm"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -190,7 +191,7 @@ class Torchrun:
             **os.environ,
             "OMP_NUM_THREADS": "1",
             STOP_AT: f"{stop_at} {world - 1} {output}.stopped" if stop_at else "",
-            # A store for each start: in one that they share gloo finds the addresses of dead ranks.
+            # A store for each start: in a shared one gloo would find the addresses of dead ranks.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         with open(output, "w") as file:
@@ -214,7 +215,7 @@ class Torchrun:
         return self._agent.poll() is None
 
     def kill_where_it_stopped(self) -> None:
-        """The last rank, as kill -9 does, when all have come to that step."""
+        """Kills the last rank with SIGKILL when all ranks have reached that step."""
         step, world = self._stop_at, self._world
         begin = [f"step {step} rank {rank} of {world}" for rank in range(world)]
         text = self._output.read_text
@@ -234,11 +235,12 @@ def lines(text: str) -> list[tuple[int, int, int, list[int]]]:
 
 
 def check_lines(text: str, want: list[list[int]]) -> None:
-    """Each rank had its slice of each global batch, whatever its world, and however often; and
-    in some world all ranks had it. want: the global batches of an uninterrupted run.
+    """Checks that each rank had its slice of each global batch, for any world size and any number
+    of attempts, and that in some world all ranks had it. want: the global batches of an
+    uninterrupted run.
 
-    A rank prints what it got before it trains on it, so a step that made it into a checkpoint was
-    printed by all."""
+    A rank prints its batch before it trains on it, so each step that is part of a checkpoint was
+    printed by all ranks."""
     seen: dict[tuple[int, int], set[int]] = {}
     for step, rank, world, ids in lines(text):
         share = len(want[step - 1]) // world
@@ -261,8 +263,9 @@ def kill_and_resize(
     *arguments: object,
     history: History = RESIZED,
 ) -> None:
-    """The history's numbers of ranks, one after the other: the last rank is killed at a step, and
-    so is who waits for it. An argument may be a function of the number of ranks."""
+    """Runs a job with each of these numbers of ranks, one after the other: kills the last rank
+    at a step, and then the ranks that wait for it. An argument may be a function of the number
+    of ranks."""
     text, begin = "", 1
     for world, stop_at in history:
         words = [word(world) if callable(word) else word for word in arguments]

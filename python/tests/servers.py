@@ -27,8 +27,8 @@ class Absent(Exception):
 
 
 class Small(http.server.ThreadingHTTPServer):
-    """Serves by threads of this process until it is closed; `seen` is for the handler's notes, and
-    what else it wants to know of its test comes as fields."""
+    """Serves from threads of this process until it is closed. `seen` holds the notes of the
+    handler; the test passes other settings as fields."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -44,7 +44,7 @@ class Small(http.server.ThreadingHTTPServer):
         self.thread.start()
 
     def handle_error(self, request, client_address) -> None:
-        """Clients go away as they like; what else a handler raises is printed."""
+        """Ignores disconnected clients; prints other exceptions of a handler."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -55,7 +55,7 @@ class Small(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Whole answers, and nothing on the screen."""
+    """A handler that sends complete answers and logs nothing."""
 
     protocol_version = "HTTP/1.1"
 
@@ -82,13 +82,14 @@ def serving(handler, **fields: object):
         server.close()
 
 
-# Below the ports that the kernel gives to clients (from 32,768 on): a connection of another test
-# cannot take a server's port between the look here and the server's own bind.
+# Below the ports that the kernel assigns to clients (from 32,768 on): a connection of another test
+# cannot take a server's port between this check and the server's bind.
 PORTS = range(12_000, 32_000)
 
 
 def free_port() -> int:
-    """Of this process's own choice, so that tests at its side do not choose the same."""
+    """Chosen at random per process, so that parallel test processes do not choose the same
+    ports."""
     while True:
         port = random.SystemRandom().choice(PORTS)
         with socket.socket() as probe:
@@ -109,7 +110,7 @@ PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 def spawn(log: pathlib.Path, *command: object) -> subprocess.Popen:
-    """A server that dies with this process; what it prints goes to the file."""
+    """A server that ends with this process; its output goes to the file."""
     with log.open("wb") as out:
         return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *map(str, command)], stdout=out,
                                 stderr=out, stdin=subprocess.DEVNULL,
@@ -155,7 +156,7 @@ http {{
     {gate}
 }}
 """
-# 30 to 50 ms to the first byte, 80 MB/s a connection: an object store that is far away.
+# 30 to 50 ms to the first byte, 80 MB/s per connection: a distant object store.
 SLOW = """
         location /slow/ {{
             alias {data}/;
@@ -188,10 +189,10 @@ LUA = [pathlib.Path("/usr/lib/nginx/modules") / name
 
 
 class Nginx:
-    """The files below `data`: as they are, at /noranges/ by a server that knows no ranges, at
-    /moved/ behind a redirect, at /slow/ far away (where nginx has Lua). /slow is also a bucket in
-    path style whose lists are files: lists/a_b_ is that of prefix a/b/ (see list_folder).
-    before: a server's URL; far_url is that server far away."""
+    """The files below `data`: at / normally, at /noranges/ from a server without ranges, at /moved/
+    behind a redirect, at /slow/ with latency and a limited rate (where nginx has Lua). /slow is
+    also a bucket in path style whose listings are files: lists/a_b_ is the listing of prefix a/b/
+    (see list_folder). before: the URL of a server; far_url is that server with the same latency."""
 
     def __init__(self, home: pathlib.Path, data: pathlib.Path, tls: bool = False,
                  before: str | None = None) -> None:
@@ -336,7 +337,7 @@ class Ceph:
         await_port(self.port, gate, home / "log/rgw.out")
 
     def environment(self) -> dict[str, str]:
-        """What a client needs, and nothing of this machine's own configuration."""
+        """The environment that a client needs, without any configuration of this machine."""
         return {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": ACCESS,
                 "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
                 "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -352,7 +353,7 @@ class Ceph:
                             config=Config(s3={"addressing_style": "path"}))
 
     def collect(self) -> None:
-        """Frees the memory of what was removed at once, which it would do within a minute."""
+        """Frees the memory of removed objects at once; otherwise Ceph does it within a minute."""
         self._run("radosgw-admin", "gc", "process", "--include-all")
 
     def close(self) -> None:

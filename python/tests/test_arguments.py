@@ -1,4 +1,5 @@
-"""Arguments: what is refused, with words; words for bytes; ranks found by themselves."""
+"""Arguments: errors for invalid ones name them; words for byte counts; ranks found
+automatically."""
 
 import os
 import subprocess

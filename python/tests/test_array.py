@@ -98,7 +98,8 @@ def test_capsule(batch, arguments, name):
 
 
 def test_memory_outlives_everything(tars, torch):
-    """A tensor, a view and a NumPy array made of a batch stay right after all else is gone."""
+    """A tensor, a view and a NumPy array made from a batch stay valid after all other objects are
+    released."""
     with stoker.Engine(threads=2, memory="64MiB") as engine:
         loader = stoker.Loader(
             tars, 10, fields=FIELDS, output="array", engine=engine, shuffle="none"
@@ -126,7 +127,8 @@ def test_memory_outlives_everything(tars, torch):
 
 
 def test_memory_comes_back(tars, engine):
-    """Whoever lets go last, in whatever order, the engine's memory returns."""
+    """The engine gets the memory back after the last release, in whatever order the objects are
+    released."""
     loader = stoker.Loader(tars, 10, fields=FIELDS, output="array", engine=engine, seed=3)
     before = None
     for round in range(4):
@@ -143,7 +145,7 @@ def test_memory_comes_back(tars, engine):
 
 
 def test_last_holder_in_another_thread(batch, torch):
-    """The deleter runs in a thread that never saw the loader."""
+    """The deleter runs in a thread that never used the loader."""
     tensors = [torch.from_dlpack(batch["image"]) for _ in range(4)]
     sums = []
 

@@ -1,9 +1,9 @@
-"""Settings of ~/.aws/config at servers: what a profile says is what goes over the wire.
+"""Settings of ~/.aws/config, checked at servers: the requests follow the profile.
 
-Goal: tries, hosts, styles of URLs, checksums and certificates are as the profile has them, and what
-it says wrong is told. Method: a small server that counts, named by the endpoint, or as a proxy, so
-that hosts which this machine cannot find can be seen; nginx with TLS for ca_bundle. What botocore
-makes of thousands of set-ups is compared in src/storage/object/settings_test.c.
+Goal: number of attempts, hosts, URL styles, checksums and certificates follow the profile, and
+invalid settings give an error that names them. Method: a small server that counts requests, named
+as the endpoint, or as a proxy so that hosts which this machine cannot resolve are seen; nginx with
+TLS for ca_bundle. src/storage/object/settings_test.c compares thousands of profiles with botocore.
 """
 
 import os
@@ -19,7 +19,7 @@ ROLE = ["role_arn = arn:aws:iam::123456789012:role/r", "source_profile = base",
 
 
 class Handler(servers.Handler):
-    """Says 503 to all, or gives the same ten bytes; notes what was asked."""
+    """Answers all requests with 503, or with the same ten bytes; records the requests."""
 
     def answer(self):
         self.server.seen.append((self.command, self.path, dict(self.headers)))
@@ -108,7 +108,7 @@ def test_hosts(tmp_path, lines, url, host):
      "sts.cn-north-1.api.amazonwebservices.com.cn"),
 ])
 def test_roles(tmp_path, lines, host):
-    """Where a role is asked for; botocore's hosts."""
+    """The hosts that are contacted to assume a role; they are botocore's."""
     with serving() as server:
         done = run(tmp_path, [*lines, *ROLE], "creds", "explain", "s3://bucket/key",
                    https_proxy=server.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
@@ -133,7 +133,7 @@ def test_checksums(tmp_path):
     ("ca_bundle = " + "x" * 5000, "too long"),
 ])
 def test_mistakes(tmp_path, line, word):
-    """Told, and nothing goes out; who asks another store is not held up."""
+    """The error is reported without a request; requests to another store are not delayed."""
     (tmp_path / "file").write_bytes(b"x")
     with serving() as server:
         done = run(tmp_path, [line], "cat", "s3://bucket/key", https_proxy=server.url)
@@ -176,7 +176,7 @@ def test_ca_bundle(tmp_path):
             assert (b"STS: status 40" in done.stderr) == trusted, done.stderr
         for lines, trusted in ((named, False), ([*named, bundle], True)):
             done = run(tmp_path, lines, "cat", "s3://name--usw2-az1--x-s3/key")
-            assert done.returncode != 0  # it gives no sessions, either
+            assert done.returncode != 0  # it has no sessions, either
             assert (b"localhost" in done.stderr and b"status 40" in done.stderr) == trusted, (
                 done.stderr)
     finally:

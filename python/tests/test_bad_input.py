@@ -1,4 +1,4 @@
-"""Each kind of bad input: a typed error that says shard, key, offset and what to do."""
+"""Each kind of bad input gives a typed error that names shard, key, offset and remedy."""
 
 import os
 import struct
@@ -322,7 +322,7 @@ def test_folder(tmp_path, engine, name):
 
 
 def test_unreadable_directory(tmp_path):
-    """As a user who is not root."""
+    """Runs as a user who is not root."""
     make.jpeg(tmp_path / "root" / "a" / "1.jpg", 1)
     make.jpeg(tmp_path / "root" / "b" / "1.jpg", 1)
     script = """
@@ -391,7 +391,7 @@ def test_skip(tmp_path, engine):
 
 
 def test_skip_does_not_hide_the_machine(tmp_path, engine):
-    """A file that is gone is no damaged sample."""
+    """A file that is missing is not a damaged sample."""
     for number in range(6):
         make.jpeg(tmp_path / "root" / "a" / f"{number}.jpg", number)
     dataset = stoker.Dataset(tmp_path / "root", engine=engine)
@@ -416,8 +416,8 @@ def test_all_damaged_under_skip(tmp_path, engine):
 
 
 def test_an_error_keeps_its_place(tmp_path, engine):
-    """The loader stays before the batch that failed; asked again it fails again; a new epoch
-    order goes on."""
+    """The loader keeps its position before the batch that failed; the next call fails again;
+    another epoch order continues."""
     members = [m for n in range(6) for m in [(f"{n}.txt", b"%d" % n if n != 3 else b"x")]]
     path = make.tar(tmp_path / "a.tar", members)
     loader = stoker.Loader(

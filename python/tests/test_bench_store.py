@@ -1,5 +1,5 @@
-"""stoker bench store: what it says is what the server saw, it ends when it was told to, and leaves
-nothing behind."""
+"""stoker bench store: its report matches the server's log, it ends after the given time, and it
+leaves nothing in the store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(*words, ok=0, env=None):
 
 
 def test_reads(ceph, tmp_path):
-    """Of the objects below a prefix; the page has all that is known."""
+    """Benchmarks the objects below a prefix; the page contains all results."""
     page = tmp_path / "x.html"
     told = json.loads(run("--json", "--sizes", "1000,64K,9M", "--concurrency", "1,4,16",
                           "--seconds", 3, "--plot", page, "s3://data/large"))
@@ -71,7 +71,8 @@ def test_pictures(nginx, tmp_path):
 
 
 def test_first_byte_and_bound(nginx, shelf):
-    """Far away the first byte takes what the server waits; requests are those in its log."""
+    """With a slow server the time to the first byte is at least the server's delay; the requests
+    are those in its log."""
     if not nginx.has_slow:
         pytest.skip("nginx without Lua")
     name = "tars/train-003.tar"
@@ -84,7 +85,8 @@ def test_first_byte_and_bound(nginx, shelf):
     assert one["first_byte_seconds"]["p50"] >= 0.030
     assert one["requests"] + eight["requests"] <= 60 + 16
     after = nginx.log.read_text().count(f"/slow/{name}")
-    assert after - before == one["requests"] + eight["requests"] + 1  # its size was asked for
+    # the HEAD request for its size
+    assert after - before == one["requests"] + eight["requests"] + 1
 
 
 def keys(client, bucket):
@@ -113,7 +115,7 @@ def test_writes(client):
 
 @pytest.mark.parametrize("moment", ["reading", "writing"])
 def test_ctrl_c(ceph, client, moment, tmp_path):
-    """What was measured is told, what was written is removed, uploads that were cut off too."""
+    """The results are printed, the written objects are removed, and unfinished uploads too."""
     name = client.name
     rules = [{"method": "PUT", "fault": "delay", "delay_ms": 5000}]
     with Proxy("--to", ceph.url, rules=rules) as proxy:

@@ -1,9 +1,9 @@
-"""What is stopped in the middle, while the server is silent, ends soon, and asks for no more.
+"""Work that is cancelled while the server does not answer ends soon and sends no more requests.
 
-Goal: the first Ctrl-C ends `stoker cp`, `sync` and `rm`, whatever they wait for; what they leave is
-what the same command goes on with; a loader that is closed drops its reads.
-Method: a scripted S3 behind `stoker fault-proxy`, whose answers stall; deadlines are set so far
-away that nothing but being stopped can end in time.
+Goal: the first Ctrl-C ends `stoker cp`, `sync` and `rm`, whatever they wait for; the same command
+can resume from what they leave; a loader that is closed cancels its reads. Method: a scripted S3
+behind `stoker fault-proxy` whose answers stall; deadlines are so long that only cancellation can
+end the command in time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from test_fault_proxy import Proxy
 from test_sse_keys import Sealing
 
 FAR = 60  # seconds: how long all would wait for answers
-SOON = 15  # for what takes 1 s on a machine that has nothing else to do
+SOON = 15  # for work that takes 1 s on an idle machine
 
 
 class Counting(Sealing):
-    """Notes what comes."""
+    """Records the requests."""
 
     def parse_request(self):
         good = super().parse_request()
@@ -108,7 +108,7 @@ def test_interrupted(server, clean, tmp_path, case):  # noqa: F811
     assert "interrupted" in text and "continues from here" in text
     assert len(server.came) <= came + 3, server.came[came:]  # cleaning up
     assert not [line for line in server.came[came:] if line.startswith("GET")]
-    if case == "first parts":  # whose answers never came: nothing to go on with
+    if case == "first parts":  # their answers never arrived: there is nothing to resume from
         assert server.uploads == {}
     clean.setenv("AWS_ENDPOINT_URL", server.url)
     run("cp", "-r", "--part-size", "5M", *names)

@@ -1,6 +1,6 @@
 """Files that another process overwrites or truncates while they are open: the index, the JPEG
-index, sampling tables, token files and Megatron indexes. A loader goes on with what it has, or
-raises ChangedError; it never ends the process and never returns other bytes."""
+index, sampling tables, token files and Megatron indexes. A loader continues with what it has, or
+raises ChangedError; it never ends the process and never returns wrong bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOWS = ["truncate", "empty", "zeros", 1, 2]
 
 @pytest.fixture
 def tars(tmp_path):
-    """200 samples in 4 tars with an index and a JPEG index beside them."""
+    """200 samples in 4 tars with an index and a JPEG index next to them."""
     for shard in range(4):
         members = []
         for sample in range(shard * 50, shard * 50 + 50):
@@ -191,8 +191,8 @@ def test_tokens(tmp_path, rows, part, how):
 
 @pytest.mark.parametrize("later", ["", "faulthandler.enable()"])
 def test_truncated_in_a_script(tmp_path, later):
-    """Without pytest's handlers: the process goes on, and its own SIGBUS is still one. Also if a
-    handler is set over the library's."""
+    """Without pytest's handlers: the process continues, and a SIGBUS of its own still ends it. Also
+    if a handler is installed over the library's."""
     _megatron(tmp_path / "set", 4000, 64)
     script = f"""
 import ctypes, faulthandler, mmap, os, stoker

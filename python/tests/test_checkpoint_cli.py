@@ -1,4 +1,4 @@
-"""stoker ckpt: what users see of steps, on folders and after damage."""
+"""stoker ckpt: its output for steps in folders and for damaged steps."""
 
 import json
 import math

@@ -63,7 +63,7 @@ def test_one_process(tmp_path):
     target = state(2)
     load(folder, target)
     same(target, state(1))
-    save(folder, state(3))  # again: the old step goes when the new one is committed
+    save(folder, state(3))  # again: the old step is removed when the new one is committed
     load(folder, target)
     same(target, state(3))
     assert len(os.listdir(folder)) == 1

@@ -1,9 +1,10 @@
-"""Checksums of what stores send: no byte that is not as the server's checksum says gets through.
+"""Checksums of the data that stores send: bytes that do not match the server's checksum never reach
+the caller.
 
-Method: servers of the tests that tell checksums as the real ones do (Ceph's gateway of Debian 12
-tells none but MD5s as ETags), behind `stoker fault-proxy`, which turns a bit of a body or of a
-checksum. What is read is exact, or there is an error that names the URL, the range and both sums;
-what was proven is counted. """
+Method: test servers that report checksums as the real ones do (Ceph's gateway of Debian 12
+reports only MD5s as ETags), behind `stoker fault-proxy`, which flips a bit of a body or of a
+checksum. The data is exact, or the error names the URL, the range and both checksums; verified
+bytes are counted."""
 
 import json
 import os
@@ -25,7 +26,7 @@ SUMS = ["crc64nvme", "crc32c", "crc32", "sha256", "sha1"]
 
 
 def reach(clean, kind, proxy):
-    """Sets the environment for a store behind the proxy; what its URLs begin with."""
+    """Sets the environment for a store behind the proxy; returns the prefix of its URLs."""
     url = f"http://{proxy.host}:{proxy.port}"
     if kind == "s3":
         for name, value in {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "a",
@@ -73,12 +74,12 @@ def test_whole_objects(clean, kind, sums):  # noqa: F811
         with Proxy("--to", server.url) as proxy:
             found, told = read(f"{reach(clean, kind, proxy)}/set")
             assert found == FILES and told["damaged"] == 0
-            assert told[kind]["checked"] >= size  # a loader may read what is late twice
+            assert told[kind]["checked"] >= size  # a loader may request a slow read twice
         for fault in ({"fault": "flip", "at": 100}, {"fault": "checksum"}):
             rule = {**fault, "method": "GET", "path": target}
             with Proxy("--to", server.url, rules=[{**rule, "count": 2}]) as proxy:
                 found, told = read(f"{reach(clean, kind, proxy)}/set")
-                assert found == FILES and told["damaged"] == 2  # and came well then
+                assert found == FILES and told["damaged"] == 2  # and the second answer was good
                 assert told[kind]["checked"] >= size and told["retries"]["transient"] >= 2
             with Proxy("--to", server.url, rules=[rule]) as proxy:
                 with pytest.raises(stoker.Error) as caught:
@@ -104,7 +105,8 @@ def test_turned_off(clean):  # noqa: F811
 
 @pytest.mark.parametrize("sums", [[], ["crc32"]], ids=["no sums", "crc32"])
 def test_etags(clean, sums):  # noqa: F811
-    """An ETag that is an MD5 is checked where that is asked for and nothing better is told."""
+    """If the option asks for it and the server reports nothing better, an ETag that is an MD5 is
+    checked."""
     server = serve("s3", FILES, sums)
     size = sum(map(len, FILES.values()))
     rule = {"fault": "flip", "at": 100, "method": "GET", "path": "*/set/b/*"}
@@ -127,7 +129,7 @@ def test_etags(clean, sums):  # noqa: F811
     {"x-amz-server-side-encryption-customer-algorithm": "AES256"},
 ], ids=str)
 def test_etags_of_encrypted_objects(clean, more):  # noqa: F811
-    """They look like MD5s, and are none: nothing is asked for twice because of them."""
+    """These ETags look like MD5s and are not: they cause no repeated request."""
     class Sealed(object_server.S3):
         etag = staticmethod(lambda data: object_server.hashlib.md5(data + b"!").hexdigest())
 
@@ -154,8 +156,8 @@ def copy(base, target, ok=0):
 
 @pytest.mark.parametrize("parts", [0, 8 << 20], ids=["of the whole", "of the parts"])
 def test_by_ranges(clean, tmp_path, parts):  # noqa: F811
-    """S3 tells the sum of the whole when it is asked for it alone, and those of parts with them.
-    A copy that is not as they say does not get its name."""
+    """S3 reports the checksum of the whole object on request, and checksums of parts with it. A
+    copy that does not match does not get its name."""
     server = serve("s3", {"large": LARGE}, ["crc32"])
     server.parts = parts
     rule = {"fault": "flip", "at": 5, "method": "GET", "range": True, "path": "/data/large",
@@ -168,7 +170,7 @@ def test_by_ranges(clean, tmp_path, parts):  # noqa: F811
         with Proxy("--to", server.url, rules=[rule]) as proxy:
             base = reach(clean, "s3", proxy)
             if parts:
-                copy(base, tmp_path / "copy")  # the part is asked for again
+                copy(base, tmp_path / "copy")  # the part is requested again
                 assert (tmp_path / "copy").read_bytes() == LARGE
             else:
                 text = copy(base, tmp_path / "copy", ok=1)
@@ -181,8 +183,9 @@ def test_by_ranges(clean, tmp_path, parts):  # noqa: F811
 
 @pytest.mark.parametrize("kind", ["s3", "gs", "az", "http"])
 def test_ranges_of_one_version(clean, tmp_path, kind):  # noqa: F811
-    """A large object comes by ranges of 8 to 16 MiB (Azure's of 4, the largest that it tells a
-    checksum of), each asked for once; behind the first answer each of the version that it told."""
+    """A large object is read in ranges of 8 to 16 MiB (Azure: 4 MiB, the largest that has a
+    checksum), each requested once; all ranges after the first answer name the version of that
+    answer."""
     server = serve("s3" if kind == "http" else kind, {"large": LARGE}, [])
     asked = []
 
@@ -219,7 +222,7 @@ def test_ranges_of_one_version(clean, tmp_path, kind):  # noqa: F811
 
 
 def test_some_of_an_object(clean, tmp_path):  # noqa: F811
-    """Of members of a tar, all that is read is proven when all of it was read, else nothing."""
+    """Members of a tar: all read bytes are verified if the whole tar was read, else none."""
     import io
     import tarfile
 
@@ -243,8 +246,9 @@ def test_some_of_an_object(clean, tmp_path):  # noqa: F811
 
 
 def test_sums_of_other_bytes(clean, tmp_path):  # noqa: F811
-    """A server that tells the sum of the whole with each range: what comes twice is believed, and
-    after a few such answers they are no longer looked at."""
+    """A server that reports the checksum of the whole object with each range: a range that was
+    received twice with the same bytes is accepted, and after a few such answers these checksums are
+    ignored."""
     class Odd(object_server.S3):
         def seals(self, data, body, ranged=False):
             return {"x-amz-checksum-crc32": object_server.checksum("crc32", data)}

@@ -1,8 +1,8 @@
-"""The `stoker` command as a shell user meets it.
+"""The `stoker` command as a shell user runs it.
 
-Goal: output, exit status and manners (pipes, signals, colour) of every sub-command.
-Method: the built command in a subprocess, over tars and folders made here; rows in tables.
-The command is STOKER_COMMAND, else the one beside this Python, else one in build*/.
+Goal: output, exit status, and behaviour with pipes, signals and colour, for every sub-command.
+Method: the built command in a subprocess, over tars and folders made here; rows in tables. The
+command is STOKER_COMMAND, else the one next to this Python, else one in build*/.
 """
 
 import io
@@ -376,7 +376,8 @@ def test_cat_of_a_folder(folder):
 
 
 def test_cat_of_more_than_a_first_guess(tmp_path):
-    """A folder's files are not asked for their size: the first buffer is too small here."""
+    """The command does not read the sizes of a folder's files: the first buffer is too small
+    here."""
     (tmp_path / "c").mkdir()
     data = jpeg(1) + bytes(3 << 20)
     (tmp_path / "c" / "big.jpg").write_bytes(data)
@@ -492,7 +493,8 @@ def test_full_disk_is_said(tars):
 
 
 def on_terminal(words, seconds, environment):
-    """What the command writes to a terminal on stderr, stopped by Ctrl-C; its status and stdout."""
+    """What the command writes to a terminal on stderr until Ctrl-C stops it; its status and
+    stdout."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [COMMAND, *map(str, words)],
@@ -523,9 +525,9 @@ def test_ctrl_c_prints_what_was_measured(pictures):
     screen, status, out, answered = on_terminal(words, 1.0, {})
     assert status == 130
     assert "interrupted" in out and "samples/s" in out
-    assert answered < 1.0  # 0.2 s on a machine of its own
+    assert answered < 1.0  # 0.2 s on an idle machine
     assert b"samples" in screen and b"\r" in screen  # the live line
-    assert screen.endswith(b"\r\x1b[K")  # and it is gone
+    assert screen.endswith(b"\r\x1b[K")  # and the line is cleared
 
 
 def test_colour(tmp_path):

@@ -1,8 +1,8 @@
-"""What `cp` brings of a large object is as the whole object's checksum says, or there is no file.
+"""`cp` of a large object writes a file that matches the checksum of the whole object, or no file.
 
-Method: servers of the tests that turn a bit of the bytes that they send, or stop in the middle
-until the command is killed; what a run left is damaged on the disk. Then the file is exact, or
-there is an error and none; what was wrong does not stay for the next run."""
+Method: test servers that flip a bit of the bytes that they send, or stop in the middle until the
+command is killed; files that a run left are damaged on the disk. Then the file is exact, or there
+is an error and no file; wrong bytes are not reused by the next run."""
 
 import json
 import os
@@ -21,7 +21,7 @@ DATA = random_bytes(SIZE, 7)
 
 
 def faulty(server):
-    """Turns a bit of byte `at` so many times as `flips` says; what begins at `hold` never comes."""
+    """Flips a bit of byte `at`, `flips` times; a range that begins at `hold` is never sent."""
     class Faulty(server.RequestHandlerClass):
         def say(self, code, body=b"", **headers):
             span = headers.get("Content_Range", "bytes 0-").removeprefix("bytes ")
@@ -55,12 +55,12 @@ def copy(*words, ok=0, part="5M", workers=1):
 
 
 def left(target):
-    """What killed or failed runs left beside it: the file, without its note."""
+    """The partial files that killed or failed runs left, without their notes."""
     return [path for path in target.parent.glob(".stoker-*.part") if "-of" not in path.name]
 
 
 def kill(server, source, target):
-    """Two parts are written, the third does not come, and then there is a kill."""
+    """Two parts are written, the third never arrives, and then the command is killed."""
     server.hold = 2 * PART
     process = subprocess.Popen([COMMAND, "cp", "--part-size", "5M", "--workers", "1", source,
                                 target])
@@ -115,7 +115,7 @@ def test_shapes(clean, target, shape):  # noqa: F811
             ends = [end for _, end in object_server.S3.spans(data, parts)]
             assert f" part {1 + sum(end <= server.at for end in ends)}, bytes " in text, text
         assert not list(target.parent.iterdir())
-        server.flips = int("small" in shape)  # of which what came damaged is read again
+        server.flips = int("small" in shape)  # of which the damaged part is read again
         copy(source, target, part=part, workers=8)
         assert target.read_bytes() == data and server.flips == 0
     finally:
@@ -124,7 +124,7 @@ def test_shapes(clean, target, shape):  # noqa: F811
 
 @pytest.mark.parametrize("kind", ["crc32", "sha1"])
 def test_in_one_part_of_cp(clean, target, kind):  # noqa: F811
-    """What is small for cp, but comes by more than one range."""
+    """A file that is small for cp, but needs more than one range."""
     server = faulty(serve("s3", {"large": DATA}, [kind]))
     try:
         source = f"{reached(clean, 's3', server)}/large"
@@ -140,7 +140,7 @@ def test_in_one_part_of_cp(clean, target, kind):  # noqa: F811
 
 @pytest.mark.parametrize("shape", ["sha256", "crc32, seems even"])
 def test_to_another_store(clean, shape):  # noqa: F811
-    """An object whose bytes came damaged does not get its name in the other store."""
+    """An object whose bytes arrived damaged does not get its name in the other store."""
     name, parts, _ = SHAPES[shape]
     server = faulty(serve("s3", {"large": DATA[:SMALL]}, [name]))
     other = serve("gs", {}, ["crc32c"])
@@ -160,11 +160,11 @@ def test_to_another_store(clean, shape):  # noqa: F811
 
 
 def test_busy_when_it_is_read_again(clean):  # noqa: F811
-    """The store's own error is told, and what was sent stays for the next run: so it is with each
-    other read."""
+    """The error of the destination store is reported, and the uploaded parts are left for the next
+    run: the same for each other read."""
     class Busy(object_server.S3):
         def give_part(self, data, number):
-            self.server.busy = self.server.busy is not False  # once its parts are asked for
+            self.server.busy = self.server.busy is not False  # once its parts are requested
             super().give_part(data, number)
 
         def give(self, data, **more):
@@ -195,7 +195,7 @@ def test_busy_when_it_is_read_again(clean):  # noqa: F811
 
 
 def test_of_the_web(clean, target):  # noqa: F811
-    """A server that tells the SHA-256 of the whole with each range."""
+    """A server that reports the SHA-256 of the whole object with each range."""
     class Web(object_server.S3):
         def seals(self, data, body, ranged=False):
             return {"Repr-Digest": f"sha-256=:{object_server.checksum('sha256', data)}:"}
@@ -228,7 +228,8 @@ FILES = {  # name, bytes, part size of cp; the names of small files, which git h
 
 @pytest.mark.parametrize("shape", FILES)
 def test_of_the_hub(clean, target, shape):  # noqa: F811
-    """It tells the sum of a file where it leads to who has the bytes: of one, and of a folder's."""
+    """The hub reports the checksum of a file with the redirect to the host of the bytes: for one
+    file, and for the files of a folder."""
     name, data, part = FILES[shape]
     hub = object_server.hub({(f"{HUB}@main", f"set/{name}"): data})
     for variable in [key for key in os.environ if key.startswith(("HF_", "HUGGING"))]:
@@ -246,7 +247,7 @@ def test_of_the_hub(clean, target, shape):  # noqa: F811
         assert not list(target.parent.iterdir())
         text = copy("-r", f"hf://{HUB}/set", target, ok=1, part=part)
         assert f"hf://{HUB}/set/{name}" in text and not any(target.rglob("*")), text
-        server.flips = int("large" not in shape)  # what is small is read again
+        server.flips = int("large" not in shape)  # a small file is read again
         copy("-r", f"hf://{HUB}/set", target, part=part)
         assert (target / name).read_bytes() == data and server.flips == 0
     finally:
@@ -257,7 +258,8 @@ def test_of_the_hub(clean, target, shape):  # noqa: F811
 @pytest.mark.parametrize("lie", ["0 parts", "10^9 parts", "-1 parts", "no sizes", "overlap",
                                  "the whole", "no range", "other kinds"])
 def test_lies(clean, target, lie):  # noqa: F811
-    """Of its parts: then nothing is proven, and the copy is what came, or there is an error."""
+    """The server changes the checksums of the parts: then nothing can be verified, and the copy is
+    what was received, or there is an error."""
     class Liar(object_server.S3):
         def seals(self, data, body, ranged=False):
             if ranged:
@@ -289,7 +291,7 @@ def test_lies(clean, target, lie):  # noqa: F811
 
 @pytest.mark.parametrize(("kind", "sums"), [("s3", ["crc32"]), ("gs", ["crc32c"])])
 def test_second_run(clean, target, kind, sums):  # noqa: F811
-    """What was wrong does not stay: the same command fails again, or brings the right bytes."""
+    """Wrong bytes are not reused: the same command fails again, or copies the right bytes."""
     server = faulty(serve(kind, {"large": DATA}, sums))
     try:
         source = f"{reached(clean, kind, server)}/large"
@@ -323,7 +325,8 @@ def test_damage_of_the_disk(clean, target, sums, place):  # noqa: F811
 
 @pytest.mark.parametrize("kind", ["crc32", "sha256"])
 def test_damage_before_a_kill(clean, target, kind):  # noqa: F811
-    """What came damaged and was kept is a part of the whole's sum in the next run."""
+    """Kept bytes that arrived damaged are included in the checksum of the whole object in the next
+    run."""
     server = faulty(serve("s3", {"large": DATA}, [kind]))
     try:
         source = f"{reached(clean, 's3', server)}/large"
@@ -340,7 +343,7 @@ def test_damage_before_a_kill(clean, target, kind):  # noqa: F811
 
 
 class Plain(object_server.S3):
-    """Tells neither ETag nor time."""
+    """Reports neither ETag nor time."""
 
     def say(self, code, body=b"", **headers):
         headers.pop("ETag", None)
@@ -356,7 +359,7 @@ def plain():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 def test_no_version_and_a_full_disk(clean, tmp_path):  # noqa: F811
-    """Nobody says that the next run goes on with what is there, and nothing is."""
+    """The output does not promise that the next run resumes, and there is no partial file."""
     server = plain()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={PART + 12288}", "none", tmp_path],
                    check=True)
@@ -370,7 +373,8 @@ def test_no_version_and_a_full_disk(clean, tmp_path):  # noqa: F811
 
 
 def test_no_version(clean, target):  # noqa: F811
-    """Of a server that tells neither ETag nor time nothing is kept: it may be another object."""
+    """If a server reports neither ETag nor time, no partial file is kept: the object may be another
+    one."""
     server = plain()
     try:
         source = f"{reached(clean, 'http', server)}/large"

@@ -1,7 +1,7 @@
 """stoker cp, sync, rm, stat, ls --files and cat of objects, on Ceph's S3 gateway and nginx.
 
-What is in a store after a copy is what boto3 reads there; whatever goes wrong on the way, a name
-holds the old object or the new one, whole."""
+boto3 reads the objects of a store after a copy; whatever fails on the way, a name holds the
+complete old object or the complete new one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from make import random_bytes
 from test_cli import COMMAND, on_terminal
 from test_fault_proxy import Proxy
 
-WAIT = 120  # seconds: a bound for what ends much sooner
+WAIT = 120  # seconds: a bound for work that ends much sooner
 PART = 5 << 20
 LARGE = 2 * PART + 12_345  # three parts
 
@@ -68,7 +68,7 @@ def test_there_and_back(bucket, tree, tmp_path):
     told = copy("cp", "-r", tree, f"{bucket.url}/a")
     assert told["files_done"] == len(FILES) and told["bytes_done"] == sum(FILES.values())
     assert bucket.objects("a/") == below(tree)
-    for name, data in below(tree).items():  # what others wrote is read as well
+    for name, data in below(tree).items():  # objects that other programs wrote are read as well
         bucket.put_object(Bucket=bucket.name, Key=f"b/{name}", Body=data)
     for prefix in "ab":
         copy("cp", "-r", f"{bucket.url}/{prefix}/", tmp_path / prefix)
@@ -159,7 +159,8 @@ def test_killed_upload_goes_on(ceph, bucket, tmp_path):
 
 
 def test_two_processes_and_one_file(ceph, bucket, tmp_path):
-    """Who comes second is told so and harms nothing; what dies gives the file free."""
+    """The second process gets an error and changes nothing; when a process dies, the file is free
+    again."""
     data, target = random_bytes(6 * PART, 2), tmp_path / "to/large"
     bucket.put_object(Bucket=bucket.name, Key="large", Body=data)
     target.parent.mkdir()
@@ -199,7 +200,7 @@ def test_killed_download_goes_on(ceph, bucket, tmp_path):
     assert target.read_bytes() == b"the old one"
     assert copy("cp", f"{bucket.url}/large", target)["bytes_kept"] >= 2 * PART
     assert target.read_bytes() == data and len(list(target.parent.iterdir())) == 1
-    # Of another version nothing is kept.
+    # Bytes of another version are not reused.
     target.unlink()
     kill(command, ceph.url, rules, lambda: summed() >= 2)
     bucket.put_object(Bucket=bucket.name, Key="large", Body=data[::-1])
@@ -209,7 +210,8 @@ def test_killed_download_goes_on(ceph, bucket, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 def test_full_disk(tmp_path):
-    """What is whole of a large file stays, and the error says so; of less nothing is left."""
+    """The complete parts of a large file are kept, and the error says so; of a smaller file nothing
+    is left."""
     source, disk = tmp_path / "large", tmp_path / "disk"
     source.write_bytes(random_bytes(4 * PART, 1))
     disk.mkdir()
@@ -259,8 +261,8 @@ def test_keys_that_are_no_paths(bucket, tmp_path):
 
 
 def test_marks_of_folders(bucket, tmp_path):
-    """Objects that stand for folders, as consoles make them: no files, but removed with their
-    folder; what has bytes is never left out in silence."""
+    """Objects that represent folders, as consoles create them: they are not copied as files, but
+    removed with their folder; such an object that has bytes is never skipped silently."""
     def put(data, *keys):
         for key in keys:
             bucket.put_object(Bucket=bucket.name, Key=key, Body=data)
@@ -324,7 +326,7 @@ def test_look_and_remove(bucket, tree):
     bucket.upload_part(Bucket=bucket.name, Key="left", UploadId=upload, PartNumber=1, Body=b"x")
     run("rm", "--unfinished-uploads", "-y", bucket.url)  # a young one may be at work
     assert len(bucket.list_multipart_uploads(Bucket=bucket.name)["Uploads"]) == 1
-    time.sleep(2.1)  # Ceph tells whole seconds
+    time.sleep(2.1)  # Ceph reports whole seconds
     told = json.loads(run("rm", "--unfinished-uploads", "-y", "--older-than", "1", "--json",
                           bucket.url))
     assert told["files_removed"] == 1
@@ -398,7 +400,8 @@ def test_foreign_upload(bucket, tmp_path):
 
 
 def test_unfinished_below_prefix(bucket):
-    """Only the given prefix, and not what is too young; half a second is not the default."""
+    """Only the given prefix, and only uploads that are old enough; half a second is not the
+    default."""
     for key in ("up", "up/x", "up2/y"):
         bucket.create_multipart_upload(Bucket=bucket.name, Key=key)
     time.sleep(2.1)

@@ -1,8 +1,9 @@
-"""stoker cp and sync: from every kind of store to every other, and what sync must not remove.
+"""stoker cp and sync: from every kind of store to every other, and the files that sync must not
+remove.
 
-Method: servers of the tests for S3, Google's and Azure's stores, the hub and the web, all at once;
-what lies in a store after a command is what the command was given, byte for byte, and what nobody
-named to be removed is there afterwards."""
+Method: test servers for S3, Google's and Azure's stores, the hub and the web, all at once; after a
+command the objects of a store equal the source, byte for byte, and all objects that were not named
+for removal still exist."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ WAIT = 120
 
 
 class Bucket(write_server.Writing):
-    """Whose requests are signed, with what they carry."""
+    """The stores whose requests are signed, with the header that carries the signature."""
 
     who = object_server.S3.who
 
@@ -212,8 +213,8 @@ def test_a_listing_that_ends_early(world, clean, full, way):  # noqa: F811
 
 
 def test_the_hub_tells_hashes(world, tmp_path):
-    """A file of the same size and other bytes is copied: the hub tells no time. One that has the
-    hash is not read from the hub again."""
+    """A file of the same size with other bytes is copied: the hub reports no time. A file with the
+    same hash is not read from the hub again."""
     data = {"a/small.json": b"{1}", "a/other.json": b"{2}", "a/empty.json": b"",
             "a/large.bin": random_bytes(MIDDLE, 4), "b.bin": random_bytes(PARTS, 5)}
     for name, body in data.items():
@@ -244,7 +245,7 @@ def test_the_hub_tells_hashes(world, tmp_path):
 
 @pytest.mark.parametrize("kind", ["type", "metadata"])
 def test_folders_of_azure_are_no_files(world, tmp_path, kind):
-    """Blobs without bytes that stand for folders: of Data Lake Gen2, and as Hadoop leaves them."""
+    """Empty blobs that represent folders: of Data Lake Gen2, and as Hadoop writes them."""
     want = {"a/b/one": b"1", "a/b-c": b"2", "a/empty": b"", "d": b"3"}
     for name, body in want.items():
         world.put("az", f"x/{name}", body)

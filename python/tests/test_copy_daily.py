@@ -1,6 +1,6 @@
-"""Daily work of cp, sync, mv and rm with stores and the command: what is compared, filters, lists
-of names, dry runs, moves, bandwidth, and the name of every file that failed. On Ceph's gateway;
-what needs no store is in copy_attributes_test.c and test_copy_safety.py."""
+"""Daily work of cp, sync, mv and rm with stores and the command: comparison, filters, lists of
+names, dry runs, moves, bandwidth, and the name of every file that failed. On Ceph's gateway; tests
+that need no store are in copy_attributes_test.c and test_copy_safety.py."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_delete_never_removes_its_source(bucket, scheme):  # noqa: F811
 
 
 def test_exact_names_of_fsspec_are_no_patterns(bucket, tmp_path):  # noqa: F811
-    """A key or file that is not there does not stand for those that match it."""
+    """A key or file that does not exist is an error, even if it matches as a prefix or pattern."""
     filesystem = pytest.importorskip("stoker.fsspec_filesystem").StokerFileSystem()
     bucket.put_object(Bucket=bucket.name, Key="k1", Body=b"1")
     write(tmp_path / "k1", b"1")

@@ -1,9 +1,9 @@
 """stoker cp, sync and rm with gs:// and az:// as destinations.
 
-Method: servers of the tests that check what the real ones check: each body against the checksum
-that comes with it, conditions, block lists, signatures; behind `stoker fault-proxy` where answers
-are lost and bodies damaged on the way. A name holds the old object or the new one, whole; what must
-not be replaced is not."""
+Method: test servers that check what the real ones check: each body against the checksum that it
+carries, conditions, block lists, signatures; behind `stoker fault-proxy` where answers are lost and
+bodies damaged on the way. A name holds the complete old object or the complete new one; objects
+that must not be replaced are not."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def tree(tmp_path_factory):
 
 
 class Place:
-    """A store behind a proxy; `rules` come to it when it is opened."""
+    """A store behind a proxy; `rules` is passed to the proxy when it starts."""
 
     def __init__(self, way, clean, objects=None, rules=()):  # noqa: F811
         self.kind, _, who = way.partition(" ")
@@ -91,7 +91,7 @@ def test_there_and_back(clean, tree, tmp_path, way):  # noqa: F811
 @pytest.mark.parametrize("size", [5000, LARGE], ids=["small", "by parts"])
 @pytest.mark.parametrize("way", WAYS[::2])
 def test_never_replaced(clean, tmp_path, way, size):  # noqa: F811
-    """Also when the answer to the request that made it is lost: it is seen to be ours."""
+    """Also if the answer to the request that made it is lost: the upload is recognised as ours."""
     (tmp_path / "file").write_bytes(random_bytes(size, 9))
     with Place(way, clean) as place:
         copy("cp", "--no-clobber", tmp_path / "file", f"{place.base}/one")
@@ -164,7 +164,7 @@ def test_a_move_keeps_an_object_that_changed(clean, tmp_path):  # noqa: F811
 
 
 def test_another_answer_to_a_block(clean, tmp_path):  # noqa: F811
-    """It tells of other bytes than were sent: they may lie nowhere."""
+    """The server reports other bytes than were sent: they must not be stored under any name."""
     (tmp_path / "file").write_bytes(random_bytes(LARGE, 6))
     rules = [{"method": "PUT", "count": 1, "fault": "checksum"}]
     with Place("az key", clean, rules=rules) as place:

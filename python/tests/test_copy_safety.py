@@ -1,6 +1,6 @@
-"""What cp, sync, mv and rm must never do: remove or write through a symbolic link, take one file
-for another, lose attributes, or pass over a failure in silence. Each test fails without the code
-that it names."""
+"""What cp, sync, mv and rm must never do: remove or write through a symbolic link, confuse one file
+with another, lose attributes, or ignore a failure silently. Each test fails without the code that
+it names."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Tokens that end while a run goes on.
+"""Tokens that expire during a run.
 
 Goal: a loader over s3:// whose credentials live for seconds loses no sample: they are refreshed
-ahead, by one request at a time, and a request that is tried again is signed again.
-Method: a store of the tests that computes each signature anew and refuses what is too old, now and
-then tells a request to come again in a second; STS (web identity) and an instance's metadata that
-give keys for three seconds at most; epochs until keys have been seen to change several times.
-STOKER_TEST_LONG: keys of a minute, for 15 minutes.
+before they expire, by one request at a time, and a retried request is signed again. Method: a test
+store that computes each signature again, refuses expired ones, and sometimes answers "retry in a
+second"; STS (web identity) and an instance's metadata that issue keys for three seconds at most;
+epochs until keys have changed several times. STOKER_TEST_LONG: keys of a minute, for 15 minutes.
 """
 
 import os
@@ -23,7 +22,7 @@ WAIT = SECONDS + 120
 
 @pytest.fixture(params=["sts", "metadata"])
 def place(request, tars, tmp_path, monkeypatch):
-    """A store, and where its keys come from."""
+    """A store, and the service that issues its keys."""
     keys = {}
     objects = {("data", f"t/{path.name}"): path.read_bytes() for path in tars.glob("*.tar")}
     store = object_server.s3(objects, keys, retry_every=40)
@@ -64,7 +63,7 @@ def test_tokens_end_and_no_sample_fails(place, tars):
     assert len(want) == 103
     begun = time.monotonic()
     epochs = 0
-    # An engine of its own: what it learned of another store's keys ends with it.
+    # An engine of its own: the credentials that it caches for another store end with it.
     with stoker.Engine(threads=2) as engine, stoker.Loader(
             stoker.Dataset("s3://data/t", engine=engine), 8, **options) as loader:
         while len(set(store.seen)) < KEYS or time.monotonic() - begun < SECONDS:
@@ -76,5 +75,5 @@ def test_tokens_end_and_no_sample_fails(place, tars):
     assert keeper.most <= 1  # single flight
     assert keeper.given <= (time.monotonic() - begun) / (LIFE / 2) + 3
     assert not store.said[403]
-    assert store.again  # some were told to come again, and were signed anew
+    assert store.again  # some requests were answered with "retry later", and were signed again
     assert all(first < second for first, second in store.again)

@@ -1,9 +1,9 @@
-"""Who asks a store, where the services that tell it are in trouble.
+"""The identity of requests to a store, if the services that issue credentials fail.
 
-Goal: a moment of silence does not make anybody anonymous for the rest of his days.
-Method: `stoker cat` of a store that lets nobody in unsigned, and of services whose next answers the
-test names (a status, or None: the connection is closed), all in one server of the test; what is not
-asked for in the end, and what is asked for too often, is seen by what is left of the script.
+Goal: a service that does not answer for a moment does not make the process anonymous for ever.
+Method: `stoker cat` of a store that refuses unsigned requests, and of services whose next answers
+the test lists (a status, or None: the connection is closed), all in one server of the test; the
+rest of the script shows which requests were not sent, or were sent too often.
 """
 
 import json
@@ -25,7 +25,7 @@ ROLE = ("GET", "/latest/meta-data/iam/security-credentials/r")
 
 
 class Services(servers.Handler):
-    """Any store, and behind it a script: what is asked next, and what is said to it."""
+    """Any store with a script: (expected request, answer) pairs."""
 
     def do(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -87,11 +87,12 @@ GOOD = [(TOKEN, 200, "token"), (ROLES, 200, "r"), (ROLE, 200, KEYS)]
     [(TOKEN, 200, "token"), (ROLES, None, ""), (ROLES, 503, "")],
 ], ids=["silent", "busy", "silent later"])
 def test_hiccup_of_metadata(services, tmp_path, trouble):
-    """The bucket is not public: whoever took silence for "nobody" would be refused for ever."""
+    """The bucket is not public: a client that took the missing answer for "anonymous" would be
+    refused for ever."""
     services.script = trouble + (GOOD[1:] if trouble[0][1] == 200 else GOOD)
     done = stoker("cat", "s3://bucket/key", home=tmp_path, **of_instance(services))
     assert done.stdout == BODY, done.stderr
-    # Each request that went out unsigned before somebody was known has been sent again.
+    # Each request that was sent unsigned before credentials were found has been sent again.
     assert (services.unsigned > 0) == (trouble[0][1] is None)
 
 

@@ -1,10 +1,10 @@
 """`stoker creds explain` as a user runs it.
 
-Goal: it says what is used, with file and line, and why not something else; a place that is set up
-and does not work ends it with an error; and whatever is wrong, no secret is printed.
-Method: files, variables and a credential_process of this test, every secret with a canary in it;
-STS as a server of this test, which refuses or answers with nonsense around the canary; all that is
-written to both outputs is searched for it.
+Goal: it names the credentials in use, with file and line, and why others are not used; a source
+that is configured and does not work is an error; and whatever fails, no secret is printed. Method:
+files, variables and a credential_process of this test, every secret with a canary in it; STS as a
+server of this test, which refuses or answers with nonsense around the canary; both outputs are
+searched for it.
 """
 
 import base64
@@ -55,7 +55,7 @@ def explain(tmp_path):
 
 @pytest.fixture
 def sts():
-    """A server whose next answers the test names; and what it was asked."""
+    """A server whose next answers the test lists; it records the requests."""
 
     class Handler(servers.Handler):
         def do_POST(self):
@@ -182,16 +182,16 @@ def test_usage(explain):
     explain(f"ftp://u:{CANARY}@h/", status=2)
 
 
-# ---- what a core dump would have ----
+# ---- what a core dump would contain ----
 
 BODY = bytes(range(256)) * 8192
 LATER = "2126-01-02T03:04:05Z"
 
 
 class Held(servers.Handler):
-    """Any store, an instance's metadata, and STS: whatever is asked is given; a body of more than a
-    byte stops until the test has looked at who asked for it. Secrets come late in an answer, where
-    the next one does not lie over them."""
+    """Any store, an instance's metadata, and STS: answers every request; a body of more than a byte
+    stalls until the test has inspected the client. Secrets are late in an answer, where the next
+    answer does not overwrite them."""
 
     def give(self, code, body, **headers):
         self.send_response(code)
@@ -253,8 +253,8 @@ def memory_of(pid):
 
 
 def look(pid, secrets):
-    """How often the secrets lie where a core dump would have them, and how often at all. That the
-    environment is there, on the first stack, is for who sets it."""
+    """How often the secrets are in memory that a core dump would contain, and how often at all. The
+    environment, on the first stack, is excluded: the user set it."""
     kept = seen = 0
     for is_dumped, data in memory_of(pid):
         found = sum(data.count(secret.encode()[:40]) for secret in secrets)
@@ -286,9 +286,10 @@ PLAIN = ("a file", "metadata", "a redirect to a signed URL")
 @pytest.mark.parametrize(("way", "tls"), [*((way, True) for way in WAYS),
                                           *((way, False) for way in PLAIN)])
 def test_no_core_has_a_secret(tmp_path, way, tls):
-    """While an object comes and after that, a token lies only where no core dump looks."""
+    """While an object is received and after that, a token is only in memory that core dumps
+    exclude."""
     url, more = WAYS[way]
-    # Longer than what malloc writes over; and the test itself is not the place to look.
+    # Longer than the part that malloc overwrites; and the test's own memory is excluded.
     secrets = [hashlib.sha256(f"{way}{part}".encode()).hexdigest() * 2 for part in range(2)]
     if "customer" in way:
         secrets = [base64.b64encode(hashlib.sha256(way.encode()).digest()).decode(), secrets[1]]
@@ -331,8 +332,8 @@ def test_no_core_has_a_secret(tmp_path, way, tls):
         try:
             assert server.held.wait(60), process.stderr.read() if process.poll() else "hangs"
             for _ in range(2):
-                # The server may have answered before the client comes back from sending, and wipes
-                # what it sent: what stays is looked at for five seconds.
+                # The server may have answered before the client returns from send and wipes what it
+                # sent: the test looks again for up to five seconds.
                 for _ in range(100):
                     kept, seen = look(process.pid, secrets)
                     if not kept:
@@ -348,7 +349,7 @@ def test_no_core_has_a_secret(tmp_path, way, tls):
 
 
 class Bearer(servers.Handler):
-    """Notes who asks, and has an object of one byte."""
+    """Records the sender, and has an object of one byte."""
 
     def do_GET(self):
         self.server.seen.append(self.headers["Authorization"])
@@ -367,8 +368,8 @@ def pem():
 
 
 def test_google_of_another_universe(explain, tmp_path, pem):
-    """No service is asked for a token: the account's key signs one, which google-auth verifies; and
-    the store is the universe's."""
+    """No token service is contacted: the account's key signs a token, which google-auth verifies;
+    and the store is the universe's."""
     jwt = pytest.importorskip("google.auth.jwt")
     place = tmp_path / "google.json"
     file = {"type": "service_account", "client_email": "sa@x.iam", "private_key": pem[0],
@@ -393,7 +394,7 @@ def test_google_of_another_universe(explain, tmp_path, pem):
     ({"universe_domain": "x.example", "type": "authorized_user"}, "googleapis.com only"),
     ({"universe_domain": "googleapis.com"}, "127.0.0.1:9/token"), ({}, "127.0.0.1:9/token")])
 def test_google_universes_that_are_none(explain, tmp_path, pem, change, why):
-    """Google's own is as ever: the token service is asked."""
+    """For Google's own domain the token service is contacted."""
     place = tmp_path / "google.json"
     place.write_text(json.dumps({
         "type": "service_account", "client_email": "sa@x.iam", "private_key": pem[0],

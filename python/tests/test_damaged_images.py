@@ -1,5 +1,5 @@
-"""Damaged images: verify --deep finds all that libjpeg-turbo warns about, a loader as far as it
-decodes, check="whole" to the end. PIL is the oracle of damage that it refuses."""
+"""Damaged images: verify --deep finds all that libjpeg-turbo warns about, a loader those in the
+part that it decodes, and with check="whole" all. For damage that PIL refuses, PIL is the oracle."""
 
 import random
 import subprocess

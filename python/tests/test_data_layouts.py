@@ -1,5 +1,5 @@
-"""What lies in folders and tars beside plain samples: other image kinds, files of systems, links,
-empty classes, files of other programs. PIL is the oracle of pixels."""
+"""Other contents of folders and tars: other image kinds, files of operating systems, links, empty
+classes, files of other programs. PIL is the oracle of pixels."""
 
 import io
 import os
@@ -275,7 +275,7 @@ def test_a_shard_of_the_same_size_and_time_is_recognised(tmp_path):
     about = os.stat(path)
     tar(path, [("x.cls", b"7"), ("yyyy.cls", b"88")])
     assert path.stat().st_size == about.st_size
-    assert values(path) == {"x": 7, "yyyy": 88}  # the time tells
+    assert values(path) == {"x": 7, "yyyy": 88}  # the time differs
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
     for index in ("auto", "require"):
         with pytest.raises(stoker.ChangedError, match="headers of its members"):

@@ -1,8 +1,8 @@
-"""stoker.diff and the command: what two data sets do not have in common.
+"""stoker.diff and the command: the differences of two data sets.
 
-Goal: every added, removed and changed sample is told once, with the members that changed; shards,
-order and packing do not count; an index with checksums is asked instead of the data.
-Method: data sets by tarfile, changed at random, beside dicts that Python compares; `stoker pack`.
+Goal: every added, removed and changed sample is reported once, with the members that changed;
+shards, order and packing do not count; an index with checksums is used instead of the data. Method:
+data sets by tarfile, changed at random, compared with dicts in Python; `stoker pack`.
 """
 
 import gzip
@@ -53,7 +53,7 @@ def differ(a, b, **options):
 
 
 def compared(a, b):
-    """What Python says of two dicts of samples: {key: (kind, members)}."""
+    """Python's comparison of two dicts of samples: {key: (kind, members)}."""
     result = {}
     for key in a.keys() | b.keys():
         if key not in b:
@@ -160,7 +160,7 @@ def test_folder(folder, tmp_path, engine):
 
 @needs_command
 def test_packed_is_the_same(folder, tmp_path, engine):
-    """A folder and what was packed of it, shuffled; then one picture changes."""
+    """A folder and the shards packed from it, shuffled; then one image changes."""
     done = test_cli.stoker("pack", "--shuffle", 5, "--shard-size", "30K", folder, tmp_path / "p")
     assert done.returncode == 0, done.stderr
     for a, b in ((folder, tmp_path / "p"), (tmp_path / "p", folder)):
@@ -174,8 +174,8 @@ def test_packed_is_the_same(folder, tmp_path, engine):
 
 @needs_command
 def test_indexes_with_checksums(tmp_path, engine):
-    """Nothing is read where both have checksums: the bytes that an index did not see do not show,
-    and reread shows them. With one index only the other side is read."""
+    """No data is read if both have checksums: a change that the index has not seen is not found,
+    and reread finds it. With one index only the other side is read."""
     a, b = samples_of(60), samples_of(60)
     b["dir0/k0006"]["cls"] = b"66"
     paths = [write(tmp_path / "a", a), write(tmp_path / "b", b)]

@@ -1,11 +1,11 @@
-"""Tars that were changed by somebody: what stoker lists is what Python's tarfile or GNU tar list,
-or it refuses and says where. It is never silently something else.
+"""Tars that were changed after they were written: stoker lists the same as Python's tarfile or GNU
+tar, or refuses and says where. It never lists something else silently.
 
-Goal: names, sizes, places and order of regular members.
-Method: small tars in every format, changed one to three times in ways that know what a tar is
-(fields under a right checksum, extended headers, blocks moved, cut and doubled, names, plain bit
-flips), listed by all three. Every tar is a function of (seed, number): STOKER_SEED, and the number
-that a failure prints, make it again. STOKER_TEST_LONG: many more.
+Goal: names, sizes, offsets and order of regular members. Method: small tars in every format, with
+one to three changes that respect the format (fields under a right checksum, extended headers,
+blocks moved, cut and doubled, names, plain bit flips), listed by all three. Every tar is a function
+of (seed, number): set STOKER_SEED and the number that a failure prints to make it again.
+STOKER_TEST_LONG: many more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def member_name(r, number):
 
 
 def blocks_of(r):
-    """A whole tar without its end, as a list of blocks."""
+    """A complete tar without its end, as a list of blocks."""
     data = b""
     form = r.choice(FORMATS)
     kinds = [tarfile.REGTYPE] * 12 + [tarfile.AREGTYPE, tarfile.CONTTYPE, tarfile.DIRTYPE]
@@ -87,7 +87,7 @@ NAMES += [b"..bin", b"a\\b.c"]
 MAGICS = [b"ustar\x0000", b"ustar  \0", b"\0" * 8, b"ustar\0\0\0", b"ustar 00", b"USTAR\x0000"]
 FIELDS = [(SIZE, SIZES), (TYPE, TYPES)] * 2 + [(NAME, NAMES), (PREFIX, NAMES), (LINK, NAMES)]
 FIELDS += [(MAGIC, MAGICS), (MODE, SIZES), (TIME, SIZES), (OWNER, SIZES)]
-# Of extended headers.
+# Changes to extended headers.
 KEYS = [b"path", b"size"] * 2 + [b"linkpath", b"comment", b"GNU.sparse.name"]
 VALUES = [b"p/q.bin", b"", b"100", b"1", b"0", b"-1", b"9" * 20, b"1.5", b"a\0b.bin"]
 
@@ -249,7 +249,7 @@ def by_gnu_tar(path, *options):
 
 
 def as_samples(rows):
-    """What webdataset's own expressions leave of a listing, names as stoker gives them back."""
+    """A listing after webdataset's own expressions, with names in the form that stoker returns."""
     kept = []
     for name, size, offset in rows:
         found = re.match(r"^((?:.*/|)[^.]+)[.]([^/]*)$", name)
@@ -269,7 +269,7 @@ def agrees(ours, theirs):
 
 
 def has_a_place(error, path):
-    """A refusal says which file, and where in it or which sample of it."""
+    """A refusal names the file, and the place in it or the sample."""
     if isinstance(error, stoker.EmptyError):
         return True
     return error.shard == str(path) and error.offset is not None and error.what and error.advice
@@ -311,7 +311,8 @@ def test_changed_tars(tmp_path, engine):
 
 
 def test_the_tars_differ():
-    """The maker makes what it says: whole tars and damaged ones, the same for the same number."""
+    """The generator makes what it promises: good tars and damaged ones, the same for the same
+    number."""
     tars = [make_one(number) for number in range(50)]
     assert tars == [make_one(number) for number in range(50)]
     assert len(set(tars)) == 50

@@ -47,7 +47,7 @@ def test_killed_and_resized(tmp_path, tars, want, name):
 @pytest.mark.skipif(not os.environ.get("STOKER_TEST_LONG"), reason="for ./check --long")
 @pytest.mark.parametrize("number", range(12))
 def test_random_histories(tmp_path, tars, want, number):
-    """Of numbers of ranks that divide the global batch, killed at any step, also at its first."""
+    """Numbers of ranks that divide the global batch, killed at any step, also at the first."""
     r = random.Random(f"{SEED}/{number}")
     history, step = [], 1
     while step < len(want):
@@ -61,9 +61,9 @@ def test_random_histories(tmp_path, tars, want, number):
 
 
 def test_torchrun_restarts_the_ranks(tmp_path, tars, want):
-    """A rank is killed; torchrun starts all again by itself, and they go on from the state."""
+    """A rank is killed; torchrun starts all ranks again, and they continue from the state."""
     output = tmp_path / "output"
-    # Rank 0 has kept step 4 when both have come to step 5.
+    # Rank 0 has saved step 4 when both have reached step 5.
     with Torchrun(2, output, EXAMPLES / "ddp.py", tars, tmp_path, stop_at=5, restarts=1) as agent:
         agent.kill_where_it_stopped()
         assert agent.wait() == 0, output.read_text()

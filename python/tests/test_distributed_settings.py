@@ -130,7 +130,7 @@ def test_a_group_of_one_under_a_launcher(monkeypatch):
 
 
 def test_a_loader_uses_them(tars):
-    """In a process of its own, as a launcher starts it: the warning names the user's line."""
+    """In a new process, as a launcher starts it: the warning names the user's line."""
     script = (
         "import stoker, sys\n"
         f"loader = stoker.Loader({str(tars)!r}, 4, fields={{'k': '__key__'}})\n"

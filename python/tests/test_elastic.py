@@ -1,11 +1,11 @@
-"""Runs whose world and batch size change at any step, and that die: each sample exactly once.
+"""Runs whose world and batch size change at any step, and that are killed: each sample exactly
+once.
 
-Goal: loaders of another world, with other batches, threads and engines go on from the state that
-any rank saved, in the middle of an epoch; what comes is what a run that nothing stopped has; a
-state is a few hundred bytes of JSON, the same on every rank, and is refused elsewhere with every
-difference named.
-Method: random histories of real loaders over tars made here, each rank one of its own; ids counted
-and fingerprints compared with a run of one rank. The same states for token loaders.
+Goal: loaders of another world, with other batches, threads and engines continue from a state that
+any rank saved, in the middle of an epoch; their samples are those of an uninterrupted run; a state
+is a few hundred bytes of JSON, the same on every rank, and is refused elsewhere with every
+difference named. Method: random histories of real loaders over tars made here, one loader per rank;
+ids counted and fingerprints compared with a run of one rank. The same states for token loaders.
 """
 
 import collections
@@ -45,7 +45,7 @@ def loader(source, batch_size, **options):
 
 
 class Rank:
-    """A rank's loader that goes on over the ends of epochs."""
+    """A rank's loader that continues over the ends of epochs."""
 
     def __init__(self, dataset, batch_size, **options):
         self.loader = loader(dataset, batch_size, **options)
@@ -68,7 +68,8 @@ class Rank:
 
 
 def stretch(dataset, choose, tail, state, counts):
-    """Some steps of a new world from `state` on; the state to go on from, None at the end."""
+    """Some steps of a new world from `state` on; returns the state to continue from, None at the
+    end."""
     world, batch_size = choose.randint(1, 4), choose.randint(1, 12)
     ranks = [Rank(dataset, batch_size, rank=rank, world_size=world, tail=tail)
              for rank in range(world)]
@@ -79,7 +80,7 @@ def stretch(dataset, choose, tail, state, counts):
         came = [rank.step(state if step == 0 else None) for rank in ranks]
         assert (None in came) == all(each is None for each in came)
         if None in came:
-            going = kept < step  # lost behind the end: the run goes on all the same
+            going = kept < step  # killed after the end: the run continues all the same
             break
         for epoch, ids in came if step < kept else ():
             counts[epoch].update(ids)
@@ -186,7 +187,7 @@ def test_another_data_set_is_named(dataset, tmp_path):
 
 
 def test_substitutes_are_listed_apart(tmp_path):
-    """The fingerprint is that of what was scheduled, damaged or not; substitutes are listed."""
+    """The fingerprint covers what was scheduled, damaged or not; substitutes are listed."""
     streams = {}
     for name, bad in (("whole", ()), ("damaged", (7, 80, 81))):
         with tarfile.open(tmp_path / f"{name}.tar", "w") as tar:

@@ -1,5 +1,5 @@
-"""An epoch without a batch is an error when a loader is opened; one that leaves out much, or comes
-again by mistake, is a warning."""
+"""An epoch without a batch is an error when a loader is opened; an epoch that leaves out much, or
+that is repeated by mistake, is a warning."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_small_subset(seven):
 
 
 def test_ranks_that_are_found_later(seven, monkeypatch):
-    """The group is made after the loader: the error comes when the loop begins."""
+    """The process group is created after the loader: the error is raised when the loop begins."""
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     with stoker.Loader(seven, 6, fields=FIELDS) as loader:

@@ -1,4 +1,4 @@
-"""Bad data as a contract: what replaces it, the list, the file, the limits."""
+"""Bad data: substitutes, the list, the file, the limits."""
 
 import json
 import os
@@ -39,8 +39,9 @@ def stream(loader):
 
 
 def test_damage_outside_the_crop(damaged, engine):
-    """A cut picture is good where the crop ends before the cut. What a loader learned in earlier
-    epochs must not show: each epoch is as a loader gives it that begins there."""
+    """A truncated image is good if the crop ends before the damage. What a loader learned in
+    earlier epochs must not change the result: each epoch equals that of a loader that begins
+    there."""
 
     def make_loader():
         return stoker.Loader(
@@ -172,7 +173,7 @@ def test_limits(damaged, engine, name):
 
 
 def test_limits_hold_over_a_refresh(tmp_path, engine):
-    """Each shard has 2 bad samples of 10; shards come between the epochs."""
+    """Each shard has 2 bad samples of 10; shards are added between the epochs."""
 
     def add(number):
         members = [
@@ -233,7 +234,7 @@ def test_quarantine_nowhere(damaged, engine, tmp_path):
 
 
 def test_killed_while_writing(tmp_path):
-    """kill -9 at any time leaves whole lines; the next run goes on with one."""
+    """kill -9 at any time leaves complete lines; the next run starts a new line."""
     members = [(f"{n:05}.cls", b"cat" if n % 3 else b"1") for n in range(6000)]
     path = make.tar(tmp_path / "a.tar", members)
     file = tmp_path / "bad"

@@ -1,7 +1,7 @@
-"""Loader(exact=False): pixels a little off, always the same ones, and told apart.
+"""Loader(exact=False): pixels differ a little, reproducibly, and the state records the setting.
 
-Goal: the mean difference that the documentation names; the same bytes for any number of threads,
-with marks, in the sandbox and on resume; a state of one setting is refused under the other.
+Goal: the mean difference that the documentation states; the same bytes for any number of threads,
+with a JPEG index, in the sandbox and on resume; a state of one setting is refused under the other.
 Method: loaders over a tar of JPEGs of all samplings on a real disk.
 """
 
@@ -41,7 +41,7 @@ def epoch(path, **options):
     options = {"threads": 2, "image": CROP, **options}
     if "fields" in options:
         del options["image"]
-    if "sandbox" not in options:  # counts are of the engine, so it is one of its own
+    if "sandbox" not in options:  # counters belong to the engine, so the test uses its own
         engine = {"engine": stoker.Engine(threads=options.pop("threads"))}
     else:
         engine = {}

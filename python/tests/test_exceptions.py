@@ -1,5 +1,5 @@
-"""Exceptions of conversions, of the caller's functions and of read-ahead: each comes unchanged, at
-its place, and loses no batch: the state stays behind what the loop received."""
+"""Exceptions of conversions, of the caller's functions and of read-ahead: each is raised unchanged,
+at its batch, and loses no batch: the state is that of the last batch the loop received."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _loader(source, **options):
 
 
 def test_conversion_fails(tars):
-    """The batch that cannot be converted comes again, in this loop and from the state."""
+    """The batch that cannot be converted is returned again, in this loop and from the state."""
     with _loader(tars) as loader:
         batches = iter(loader)
         before = [next(batches)["id"].tolist() for _ in range(5)]
@@ -87,7 +87,7 @@ def _flat(batch):
 @pytest.mark.parametrize("kind", [0, 1, 2])
 @pytest.mark.parametrize("error", [Own, StopIteration, KeyboardInterrupt, MemoryError])
 def test_transform(tmp_path, kind, error):
-    """The third call fails once: every batch comes, in order, and StopIteration ends nothing."""
+    """The third call fails once: every batch is returned, in order, and the iteration continues."""
     calls = []
 
     def transform(batch):
@@ -164,8 +164,8 @@ class _Failing:
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_read_ahead_fails(tmp_path, threads):
-    """Documents that cannot be read: the batches before them come first, for any number of threads,
-    and none is lost when they can be read again."""
+    """Documents that cannot be read: the batches before them are returned first, for any number of
+    threads, and none is lost when they can be read again."""
     options = {"shuffle": "none", "threads": threads, "ahead": 16}
     with stoker.TextLoader(_text(tmp_path), _encode, 4, **options) as loader:
         whole = [[list(row) for row in inputs] for inputs, _ in loader]

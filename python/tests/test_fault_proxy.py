@@ -1,6 +1,6 @@
 """`stoker fault-proxy`, as clients see it: each fault once, seen by http.client and by curl.
 
-Where a fault is about time, only its order is checked: what comes before, and that it ends."""
+For faults of timing only the order is checked: what precedes the fault, and that it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import servers
 from test_cli import COMMAND
 
 BODY = bytes(range(256)) * 1024  # 256 KiB
-WAIT = 60  # seconds: a bound for what ends much sooner
+WAIT = 60  # seconds: a bound for work that ends much sooner
 
 
 class Proxy:
@@ -40,7 +40,7 @@ class Proxy:
         self.process.stdout.close()
 
     def stop(self):
-        """What it logged."""
+        """The proxy's log."""
         self.process.send_signal(signal.SIGTERM)
         out = self.process.stdout.read()
         assert self.process.wait(WAIT) == 0
@@ -169,7 +169,7 @@ def test_ends_at_byte(folder, server, fault, error):
                 raise http.client.IncompleteRead(got)
             assert got == BODY[:100_000], raised
             connection.close()
-            assert proxy.ask()[1] == BODY  # the second is whole
+            assert proxy.ask()[1] == BODY  # the second answer is complete
             log = proxy.stop()
     assert log[0]["fault"] == fault and log[0]["body_bytes"] == 100_000
     assert log[0]["end"] == {"reset": "reset", "truncate": "truncated"}[fault]
@@ -220,17 +220,17 @@ def test_slow_and_delay(folder):
 
 
 def test_slow_from_a_byte_on(folder):
-    """What comes before `at` comes at once."""
+    """The bytes before `at` are sent at once."""
     (folder / "b/late").write_bytes(b"x" * 100_000)
     rules = [{"fault": "slow", "rate": 100, "at": 99_990, "path": "/b/late"}]
     with Proxy("--folder", folder, rules=rules) as proxy:
         assert proxy.ask("/b/late")[1] == b"x" * 100_000
-        assert 100 <= proxy.stop()[0]["ms"] < 1000 * WAIT  # all of it would take 1,000 s
+        assert 100 <= proxy.stop()[0]["ms"] < 1000 * WAIT  # the whole body would take 1,000 s
 
 
 @pytest.mark.parametrize("behind_it", [True, False])
 def test_slow_read(behind_it):
-    """The body goes up at the rate; the answer comes at once, the next request too."""
+    """The request body is limited to the rate; the answer and the next request are not."""
     rules = [{"fault": "slow-read", "rate": 1000, "count": 1}]
     with behind() as (server, url), \
             Proxy(*(("--to", url) if behind_it else ()), rules=rules) as proxy:
@@ -278,7 +278,7 @@ ANSWERS = [
 def test_answers(rule, status, part):
     with behind() as (server, url), Proxy("--to", url, rules=[rule]) as proxy:
         connection = proxy.connect()
-        for _ in range(2):  # also kept alive
+        for _ in range(2):  # also with keep-alive
             connection.request("PUT", "/p", BODY)
             answer = connection.getresponse()
             assert answer.status == status and part in answer.read()
@@ -317,7 +317,7 @@ def test_without_an_end():
 
 
 def test_raw():
-    """What a rule says, byte by byte; and interim answers for ever."""
+    """The effect of a rule, byte by byte; and endless interim answers."""
     text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc"
     with Proxy(rules=[{"fault": "raw", "body": text, "path": "/raw"},
                       {"fault": "endless-interim"}]) as proxy:
@@ -332,15 +332,15 @@ def test_raw():
 
 
 def test_a_log_that_nobody_reads():
-    """Answers come all the same; who reads on is told how many lines are missing."""
+    """Answers are sent all the same; a client that reads on gets the number of missing lines."""
     with Proxy(rules=[{"fault": "status"}]) as proxy:
         connection = proxy.connect()
         asked = 3000
-        for i in range(asked):  # far more than a pipe holds
+        for i in range(asked):  # far more than a pipe can hold
             connection.request("GET", f"/{i}/" + "x" * 200)
             connection.getresponse().read()
         line = {}
-        while "lost_before" not in line:  # first what was written before
+        while "lost_before" not in line:  # first the lines that were written before
             line = json.loads(proxy.process.stdout.readline())
             connection.request("GET", "/on")
             connection.getresponse().read()
@@ -387,7 +387,7 @@ def test_ranges(folder):
         assert answer.headers["Content-Range"] == f"bytes 1001-2000/{len(BODY)}"
         answer, body = proxy.ask(headers=wanted)
         assert answer.status == 200 and body == BODY
-        answer, body = proxy.ask(headers={**wanted, "If-Match": etag})  # nobody heard that
+        answer, body = proxy.ask(headers={**wanted, "If-Match": etag})  # no client received it
         assert answer.status == 206 and body == BODY[::-1][1000:2000]
         assert answer.headers["ETag"] != etag
         assert [line["range"] for line in proxy.stop()[1:]] == ["bytes=1000-1999"] * 3

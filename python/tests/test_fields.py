@@ -25,7 +25,7 @@ def engine(request):
 
 @pytest.fixture(scope="module")
 def reader():
-    """For what is parsed here in any case."""
+    """For values that are parsed in any case."""
     with stoker.Engine(threads=2, memory="256MiB") as made:
         yield made
 
@@ -230,7 +230,7 @@ def test_refused(make_field):
 
 @pytest.mark.filterwarnings("ignore")
 def test_webdatasets_values(tmp_path, engine):
-    """What webdataset's writer puts into members comes out as its own decoder reads it."""
+    """Members that webdataset's writer made are decoded as its own decoder decodes them."""
     webdataset = pytest.importorskip("webdataset")
     packer = importlib.util.find_spec("msgpack") is not None
     random = np.random.default_rng(3)
@@ -343,7 +343,7 @@ def test_damage_costs_the_whole_sample(tmp_path, name):
 
 
 def test_unchecked_json(tmp_path, engine):
-    """What Python writes and JSON has not: by name, or by check=False."""
+    """Values that Python writes and JSON lacks: refused by name, or accepted with check=False."""
     samples = [{"json": b'[NaN, Infinity, 123456789012345678901234567890, "\\ud800"]'}]
     with pytest.raises(stoker.CorruptError) as caught:
         batch_of(tmp_path, engine, samples, {"j": stoker.Json("json")})
@@ -358,7 +358,7 @@ def test_unchecked_json(tmp_path, engine):
 
 
 def test_messagepack_by_its_package(tmp_path, engine):
-    """What the check lets through, the package reads; numbers as keys too."""
+    """The package reads all that the check accepts; numbers as keys too."""
     msgpack = pytest.importorskip("msgpack")
     values = [
         {1: {"a": b"\xff"}, None: [1.5, True]},
@@ -389,7 +389,7 @@ def test_what_a_member_parses_to_is_bounded(tmp_path, engine, kind):
 
 
 def test_an_npz_that_claims_too_much(tmp_path, engine):
-    """The size in a zip's directory is not believed: at most what deflate can do."""
+    """The size in a zip's directory is not trusted: the limit is what deflate can expand to."""
     stream = io.BytesIO()
     np.savez_compressed(stream, a=np.zeros(1000))
     data = bytearray(stream.getvalue())
@@ -454,8 +454,8 @@ def test_the_same_whatever_the_threads(tmp_path):
 
 
 def test_numbers_of_every_size_and_locale(tmp_path):
-    """A decimal comma of the process does not change what a file says; tiny numbers are numbers;
-    integers beyond 63 bits in another field are no damage."""
+    """A decimal comma in the process's locale does not change the value of a number; tiny numbers
+    are numbers; integers beyond 63 bits in another field are no damage."""
     make.tar(
         tmp_path / "a.tar",
         [

@@ -1,7 +1,7 @@
 """stoker.cp, sync, rm, ls, stat and cat: what the commands do, from Python; and many ranges.
 
-What the copies themselves promise is tested in test_copy.py; here that all of it can be asked for,
-and what is told."""
+test_copy.py tests the guarantees of copies; this file tests that Python offers every option, and
+what it returns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_there_and_back(url, tree, tmp_path, engine):
     assert stoker.sync(f"{url}/a", tmp_path / "back", delete=True).files_removed == 1
     assert stoker.rm(f"{url}/a/plain").files_removed == 1
     assert stoker.rm(f"{url}/a", recursive=True).files_removed == len(FILES) - 1
-    for name in ("", *FILES):  # what was told of it before is no more
+    for name in ("", *FILES):  # cached metadata of the old object is dropped
         with pytest.raises(FileNotFoundError):
             stoker.stat(f"{url}/a/{name}".rstrip("/"))
 
@@ -92,7 +92,8 @@ def test_local(tree, tmp_path):
 
 
 def test_ranges(ceph, tree, engine):
-    """Of several objects, near and far, crossing, empty, and behind the end, against slices."""
+    """Ranges of several objects, local and remote, overlapping, empty, and past the end, against
+    slices."""
     client = ceph.client()
     client.create_bucket(Bucket="ranges")
     names = ["sub/deep/large", "plain", "empty"]

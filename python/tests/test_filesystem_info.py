@@ -1,8 +1,8 @@
-"""Goal: what a path lies on is told, on real mounts, and never by a call that hangs.
+"""Goal: the file system of a path is reported, on real mounts, and never by a call that hangs.
 
 Method: file systems that root can mount here (tmpfs, overlay, ext4, xfs and btrfs on loop devices,
-FUSE served by fuse_server.py), and `stoker info` run on them as a user does. NFS, Lustre and the
-like have no server here: their rows of the table of mounts are in filesystem_test.c.
+FUSE served by fuse_server.py), and `stoker info` run on them as a user does. NFS, Lustre and others
+have no server here: filesystem_test.c tests their rows of the table of mounts.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def test_loop(tmp_path, kind):
         assert told["presence"] == "here"
         link = tmp_path / "link"
         link.symlink_to(point)
-        assert ground(link)["mount_point"] == str(point)  # where it leads, not where it lies
+        # the target of the link, not the link's own folder
+        assert ground(link)["mount_point"] == str(point)
 
 
 @fuse
@@ -117,7 +118,7 @@ def test_fuse(tmp_path):
 
 @fuse
 def test_silence(tmp_path):
-    """A server that answers nothing: it is told as such within the deadline, and nothing hangs."""
+    """A server that does not answer: reported as such within the deadline, and nothing hangs."""
     folder = tmp_path / "data"
     folder.mkdir()
     with Mount(folder, tmp_path / "m") as mount:
@@ -174,7 +175,7 @@ def test_prewarm(tmp_path):
     size = files_in(tmp_path / "data", 5, 3 << 20)
     told = prewarm("--check", tmp_path / "data", status=1)
     tells_cold(told)
-    cold = told["bytes_cold"]  # the kernel keeps some of what it is asked to drop
+    cold = told["bytes_cold"]  # the kernel keeps some of the pages that it was asked to drop
     assert 0 < cold <= size and (told["bytes_read"], told["files"]) == (0, 5)
     told = prewarm("--chunk-size", "1M", tmp_path / "data")
     assert 0 < told["bytes_read"] <= size <= told["bytes_read"] + told["bytes_warm"]
@@ -191,8 +192,8 @@ def test_prewarm(tmp_path):
 
 @fuse
 def test_archive(tmp_path):
-    """Files whose bytes are elsewhere: told, also by --check, which brings none of them; prewarm
-    does. Where a program tells of no blocks at all, nothing is made up."""
+    """Files whose bytes are archived: reported, also by --check, which restores none; prewarm
+    restores them. If a file system reports no blocks at all, no file is reported as archived."""
     size = files_in(tmp_path / "data", 5, 1 << 20)
     with Mount(tmp_path / "data", tmp_path / "m") as mount:
         mount.send_away("001.bin", "003.bin")
@@ -217,7 +218,7 @@ def test_archive(tmp_path):
 
 @fuse
 def test_prewarm_killed(tmp_path):
-    """kill -9 in the middle of a slow mount: the next run reads what is left, no piece twice."""
+    """kill -9 in the middle of a slow mount: the next run reads the rest, no piece twice."""
     size = files_in(tmp_path / "data", 40, 1 << 20)
     with Mount(tmp_path / "data", tmp_path / "m", delay=8) as mount:
         words = [COMMAND, "prewarm", "--workers", "2", "--chunk-size", "1M", str(mount.point)]
@@ -236,7 +237,7 @@ def test_prewarm_killed(tmp_path):
 
 @fuse
 def test_prewarm_deadlines(tmp_path):
-    """Of a server that is slow: not all in time, exit 1; that falls silent: a typed error."""
+    """A slow server: not all in time, exit 1; a server that stops answering: a typed error."""
     files_in(tmp_path / "data", 200, 1 << 16)
     with Mount(tmp_path / "data", tmp_path / "m", delay=20) as mount:
         begun = time.monotonic()
@@ -252,7 +253,7 @@ def test_prewarm_deadlines(tmp_path):
         )  # fmt: skip
         line = running.stderr.readline()
         assert b"stoker:" in line and time.monotonic() - begun < 20
-        mount.silent(False)  # what waits below FUSE cannot be killed
+        mount.silent(False)  # a process that waits in FUSE cannot be killed
         running.communicate(timeout=30)
         assert running.returncode == 3
 
@@ -333,7 +334,8 @@ def test_ranks_list_once(tmp_path, kind, monkeypatch):
         got = ranks_open(mount.point, 8)
         asked = mount.requests()
     assert {row[:2] + row[3:4] for row in got} == {alone[:2] + alone[3:4]} and len(got) == 8
-    assert [row[2] for row in got].count(True) >= 6  # who comes a moment too late lists, too
+    # a process that starts a moment too late lists, too
+    assert [row[2] for row in got].count(True) >= 6
     work = "open" if kind == "tars" else "readdir"
     assert 0 < one[work] and asked[work] <= 3 * one[work], (one, asked)
     assert not list(tmp_path.glob("stoker-turns-*/*.result"))
@@ -341,7 +343,7 @@ def test_ranks_list_once(tmp_path, kind, monkeypatch):
 
 @fuse
 def test_index_asks_no_file(tmp_path):
-    """With an index neither the files of a folder nor the headers of tars are asked for."""
+    """With an index neither the files of a folder nor the headers of tars are read."""
     for kind in ("folder", "tars"):
         make_data(tmp_path / kind, kind)
         assert stoker("index", tmp_path / kind).returncode == 0
@@ -356,7 +358,7 @@ def test_index_asks_no_file(tmp_path):
 
 @fuse
 def test_lister_killed(tmp_path, monkeypatch):
-    """kill -9 of the one that lists: another takes its place, and the rest have their data set."""
+    """kill -9 of the process that lists: another takes over, and the rest get their data set."""
     monkeypatch.setenv("STOKER_NODE_DIR", str(tmp_path))
     make_data(tmp_path / "data", "tars")
     with Mount(tmp_path / "data", tmp_path / "m", delay=20) as mount:
@@ -392,7 +394,7 @@ def test_lister_killed(tmp_path, monkeypatch):
 
 
 def test_ranks_list_a_store_once(tmp_path, monkeypatch):
-    """The same of a bucket: listing and headers come once for eight ranks."""
+    """The same for a bucket: listing and headers are requested once for eight ranks."""
     make_data(tmp_path / "data", "tars")
     objects = {("data", f"t/{f.name}"): f.read_bytes() for f in (tmp_path / "data").iterdir()}
     server = object_server.s3(objects, {"id": ("secret", "", time.time() + 600)})
@@ -416,4 +418,4 @@ def test_ranks_list_a_store_once(tmp_path, monkeypatch):
     server.close()
     assert {row[:2] + row[3:4] for row in got} == {alone[:2] + alone[3:4]} and len(got) == 8
     assert [row[2] for row in got].count(True) >= 5
-    assert asked <= 5 * one  # each rank asks what its URL is, before it waits
+    assert asked <= 5 * one  # each rank resolves its URL before it waits

@@ -1,8 +1,8 @@
-"""Lightning, Accelerate, Hugging Face's Trainer and Ray Train, as they are, with a stoker.Loader:
+"""Lightning, Accelerate, Hugging Face's Trainer and Ray Train, unchanged, with a stoker.Loader:
 processes killed and resized in the middle of an epoch. The oracle is a loader of one rank that is
-read from end to end. The examples are what is run.
+read from end to end. The tests run the examples.
 
-./check has Accelerate; the others, which are large, are installed by ./check --long.
+./check installs Accelerate; ./check --long installs the others, which are large.
 """
 
 import importlib.util
@@ -86,7 +86,7 @@ if __name__ == "__main__":
 
 @needs("accelerate")
 def test_accelerate_launches_with_a_loader(plain, tmp_path):
-    """By fork, as in a notebook: each rank opens the loader that it is given, with its share."""
+    """With fork, as in a notebook: each rank opens the loader that it gets, with its share."""
     with stoker.Loader(plain(64), 8, fields=IDS, seed=1, rank=0, world_size=1) as loader:
         want = [batch["id"].tolist() for batch in loader]
     (tmp_path / "script.py").write_text(LAUNCHED)
@@ -208,7 +208,7 @@ def test_trainer(tmp_path, tars, want):
 @needs("accelerate")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_trainer_with_a_data_set(tmp_path, tars, want, workers):
-    """The Trainer as it is: no class of our own, no callback that keeps a state."""
+    """The Trainer without changes: no class of our own, no callback that saves a state."""
     script = EXAMPLES / "hf_trainer_dataset.py"
     kill_and_resize(tmp_path, want, script, tars, checkpoints(tmp_path), workers)
 
@@ -260,8 +260,8 @@ if __name__ == "__main__":
     ],
 )
 def test_accelerate_shares_out_an_iterable_data_set(plain, tmp_path, way, context):
-    """prepare() would share out each rank's share again; the data set gives it all. A resumed
-    epoch begins behind what was had, and explicit ranks are refused."""
+    """prepare() would divide each rank's share again; the data set returns all of it. A resumed
+    epoch begins after the returned batches, and explicit ranks are refused."""
     (tmp_path / "script.py").write_text(SHARED_OUT)
     with stoker.Loader(plain(64), 8, fields=IDS, seed=1, rank=0, world_size=1) as loader:
         want = [[batch["id"].tolist() for batch in loader] for _ in range(2)]
@@ -275,7 +275,8 @@ def test_accelerate_shares_out_an_iterable_data_set(plain, tmp_path, way, contex
 
 @needs("accelerate")
 def test_accelerate_with_a_map_data_set(plain, tmp_path):
-    """In this process: it is prepared as any other, skips for nothing, and goes on exactly."""
+    """In this process: it is prepared like any other, skips nothing for no reason, and continues
+    exactly."""
     from accelerate import Accelerator, skip_first_batches
 
     dataset = stoker.torch.MapDataset(plain(64), seed=1, fields=IDS)
@@ -359,9 +360,9 @@ ray_train.main(stopping)
 
 @needs("ray")
 def test_ray_train(tmp_path, tars, want):
-    """A worker is killed, and Ray starts both again; then the driver is, to whose life Ray binds
-    all others; a run of the same name goes on with 3 workers, is killed, and goes on with 1.
-    prepare_data_loader() shares nothing out again."""
+    """A worker is killed, and Ray starts both again; then the driver is killed, and all others end
+    with it; a run of the same name continues with 3 workers, is killed, and continues with 1.
+    prepare_data_loader() does not divide the shares again."""
     (tmp_path / "stops").mkdir()
     (tmp_path / "drive.py").write_text(RAY)
     paths = [EXAMPLES, pathlib.Path(processes.__file__).parent, os.environ.get("PYTHONPATH", "")]

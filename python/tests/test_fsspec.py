@@ -1,5 +1,5 @@
-"""stoker as a file system of fsspec: what it gives is what boto3 put there, however it is asked;
-requests are counted by the engine's ledger."""
+"""stoker as an fsspec file system: it returns what boto3 wrote, by every method; the engine's
+ledger counts the requests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fs(ceph, data, engine):
 
 
 def test_found_by_its_name(ceph, data, tmp_path):
-    """By the entry point that the package declares, in a process that knows of no more."""
+    """By the entry point that the package declares, in a process that imports nothing else."""
     project = pathlib.Path(__file__).parents[2] / "pyproject.toml"
     points = tomllib.loads(project.read_text())["project"]["entry-points"]["fsspec.specs"]
     about = tmp_path / "stoker-0.dist-info"
@@ -106,7 +106,7 @@ def test_what_is_there(fs, data, nginx, shelf):
 
 
 def asked(engine):
-    """Requests of the store; what was asked twice because it was late counts once."""
+    """Requests of the store; a request that was repeated because it was slow counts once."""
     ledger = engine.store_stats()
     return ledger["s3"]["requests"] - ledger["manners"]["hedges"]
 
@@ -137,7 +137,7 @@ def test_reads(fs, data, engine):
 
 
 def test_a_changed_object_is_read_anew(fs, ceph, engine):
-    """What was told of the old one, and is remembered for a while, does no harm."""
+    """The cached metadata of the old object does no harm."""
     client = ceph.client()
     for body in (b"first", b"the second"):
         client.put_object(Bucket="files", Key="changing", Body=body)
@@ -274,7 +274,7 @@ def in_child(fs, file, out):
 
 
 def test_forks(ceph, data):
-    """A child reads on from where its parent's file stood; the parent's goes on, too."""
+    """A child continues to read at its parent's file position; the parent's file continues, too."""
     from stoker.fsspec_filesystem import StokerFileSystem
 
     fs, large = StokerFileSystem(), data["sub/deep/large"]
@@ -310,7 +310,8 @@ def read_there(fs):
 
 
 def test_parquet(fs, ceph, engine, tmp_path):
-    """pyarrow reads and writes tables; of one with many columns only what is asked for."""
+    """pyarrow reads and writes tables; of a table with many columns only the requested ones are
+    read."""
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     random = np.random.default_rng(2)
@@ -345,7 +346,7 @@ def test_pandas(fs):
 
 
 def Below(fs):
-    """The file system of what is below stoker://s3/."""
+    """The file system below stoker://s3/."""
     from fsspec.implementations.dirfs import DirFileSystem
 
     return DirFileSystem("s3", fs)

@@ -1,7 +1,7 @@
-"""stoker.cp, sync, rm, ls, stat and cat of URLs that only fsspec knows.
+"""stoker.cp, sync, rm, ls, stat and cat of URLs that only fsspec supports.
 
-Goal: what is told of the library's own stores is true of them too: whole files under their names or
-none, nothing removed that nobody named, an end at Ctrl-C. Method: OpenSSH's server, fsspec's own
+Goal: they keep the guarantees of the library's own stores: complete files under their names or
+none, nothing removed that was not named, an end at Ctrl-C. Method: OpenSSH's server, fsspec's own
 memory and zip, and file systems that fail, hang or lack what fsspec lets them lack."""
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def memory():
 
 
 def held(memory, root):
-    """What lies below a folder of memory://, hidden files too."""
+    """The files below a folder of memory://, hidden ones too."""
     return {name.removeprefix(f"{root}/"): memory.cat_file(name) for name in memory.find(root)}
 
 
 @pytest.fixture(params=["memory", "sftp"])
 def place(request, tmp_path):
-    """A URL, and what lies below it."""
+    """A URL, and the path below it."""
     if request.param == "memory":
         system = request.getfixturevalue("memory")
         return "memory://far", lambda: held(system, "/far")
@@ -86,7 +86,8 @@ def test_there_and_back(place, tree, tmp_path, engine):
     assert report.files_done == len(FILES)
     assert below(tmp_path / "back") == below(tree)
     assert stoker.sync(url, tmp_path / "back", engine=engine).files_kept == len(FILES)
-    # What is there and equal stays, what is not comes again, what is too much goes if it may.
+    # Equal files are kept, others are copied again, and extra files are removed if the option
+    # allows it.
     (tmp_path / "back/plain").write_bytes(b"another")
     (tmp_path / "back/empty").unlink()
     for name in below(tmp_path / "back"):
@@ -164,7 +165,7 @@ def test_patterns(world, memory):  # noqa: F811
     assert set(held(memory, "/data/x")) == {"b/a2", "c[0]", "c0"}
 
 
-# ---- what must not be lost ----
+# ---- files that must not be lost ----
 
 
 def test_links_are_never_followed(sftp, tmp_path, engine):  # noqa: F811
@@ -242,7 +243,7 @@ def test_sync_spares_what_the_source_has_as_a_link(memory, tmp_path, engine):
 
 
 class Broken(fsspec.AbstractFileSystem):
-    """memory://, of which a test replaces what it likes."""
+    """memory://, with methods that a test replaces."""
 
     protocol = "broken"
     cachable = False
@@ -332,7 +333,7 @@ def test_a_source_that_changes(broken, memory, tmp_path, engine, monkeypatch):
     assert held(memory, "/far") == {}
 
     def change(self, path, mode="rb", **_):
-        memory.pipe_file("/far/x", b"9012")  # of another time
+        memory.pipe_file("/far/x", b"9012")  # with another time
         return memory.open(path, mode)
 
     memory.pipe_file("/far/x", b"1234")
@@ -367,7 +368,7 @@ def test_no_answer_is_not_absence(broken, memory, tree, engine, monkeypatch):
             raise ConnectionResetError("broken off")
         return info(path, **options)
 
-    def write(data):  # somebody else is faster
+    def write(data):  # another process is faster
         memory.pipe_file("/far/x", b"theirs")
         failing.append("/far/x")
         return data
@@ -378,7 +379,7 @@ def test_no_answer_is_not_absence(broken, memory, tree, engine, monkeypatch):
         stoker.cp(tree / "plain", "broken://far/x", no_clobber=True, engine=engine)
     assert held(memory, "/far") == {"x": b"theirs"}
     broken(refuse)
-    failing.append(".stoker-")  # what was begun, and is to be taken away
+    failing.append(".stoker-")  # the unfinished copy, which must be removed
     with pytest.raises(PermissionError):
         stoker.cp(tree / "plain", "broken://far/y", engine=engine)
     assert held(memory, "/far") == {"x": b"theirs"} and not failing
@@ -398,7 +399,7 @@ def test_a_removal_whose_answer_is_lost(broken, memory, engine, monkeypatch):
 
 
 def test_systems_that_replace_nothing(broken, memory, tree, engine, monkeypatch):
-    """SMB's rename fails where something is, HDFS's tells nobody that it did nothing."""
+    """SMB's rename fails if the target exists; HDFS's does nothing and reports no error."""
     for raises in (True, False):
         memory.pipe_file("/far/x", b"before")
 
@@ -423,7 +424,7 @@ def test_systems_that_replace_nothing(broken, memory, tree, engine, monkeypatch)
     assert held(memory, "/far") == {"x": b"before"}
     monkeypatch.delattr(Broken, "mv")
 
-    # The same of one that copies instead, in a folder whose name would be a pattern.
+    # The same for a rename that copies, in a folder whose name could be a pattern.
     copies = memory.cp_file
 
     def refuses(old, new, **options):
@@ -448,7 +449,7 @@ def test_systems_that_replace_nothing(broken, memory, tree, engine, monkeypatch)
 
 
 def test_names_in_another_case_are_not_removed(broken, memory, tmp_path, engine, monkeypatch):
-    """As SMB tells them: what was just written as A is listed as a."""
+    """As SMB lists them: a file just written as A is listed as a."""
     memory.pipe_file("/far/b", b"too much")
     (tmp_path / "A").write_bytes(b"1")
     monkeypatch.setattr(Broken, "mv", lambda self, old, new: memory.mv(
@@ -508,7 +509,7 @@ def test_stopped(broken, memory, tree, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("where", ["connect", "write", "close", "take away"])
 def test_a_silent_server(where, broken, memory, tree, monkeypatch):
-    """Nobody waits for it for ever."""
+    """The copy does not wait for it for ever."""
     go = threading.Event()
     monkeypatch.setattr(stoker.fsspec_copy, "_REQUEST_S", 0.3)
     monkeypatch.setattr(stoker.fsspec_copy, "_CLEANUP_S", 0.1)

@@ -41,7 +41,7 @@ def test_threads(text, want):
 
 @pytest.fixture(scope="module")
 def memory(shelf):
-    """What lies on the shelf, in fsspec's memory:// and in an archive."""
+    """The files of the test, in fsspec's memory:// and in an archive."""
     system = fsspec.filesystem("memory")
     for path in sorted(shelf.rglob("*")):
         if path.is_file() and path.stat().st_size < 10_000_000:
@@ -98,7 +98,7 @@ def test_tars_as_from_files(memory, shelf, engine):
     for source in ("memory://shelf/tars/train-*.tar", "memory://shelf/tars/train-{000..004}.tar",
                    [f"memory://shelf/tars/train-{n:03}.tar" for n in range(5)]):
         assert samples(source, engine)[0] == want
-    # and on, from what files gave, and the reverse
+    # the state of the files continues in the URLs, and the reverse
     first, middle, _ = samples(shelf / "tars", engine, stop=6)
     assert first + samples("memory://shelf/tars", engine, middle)[0] == want
     first, middle, _ = samples("memory://shelf/tars", engine, stop=6)
@@ -181,8 +181,8 @@ def test_sftp(sftp, shelf, engine, torch):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # paramiko's
 @pytest.mark.parametrize("waiting", [False, True])
 def test_sftp_comes_again(sftp, engine, tmp_path, waiting):
-    """All connections are cut, between reads or while one waits for its answer: what is read next
-    is read by new ones."""
+    """All connections are cut, between reads or while a read waits: later reads use new
+    connections."""
     for shard in "01":
         make.tar(tmp_path / f"{shard}.tar",
                  [(f"{shard}{name}.bin", os.urandom(600_000)) for name in "abcde"])
@@ -208,8 +208,9 @@ def test_sftp_comes_again(sftp, engine, tmp_path, waiting):
 
 
 def test_a_file_that_is_replaced(monkeypatch):
-    """By another of the same size: what a thread has open is of before, and is not read on once
-    somebody looked at the new one. Also where so many were looked at that nobody knows when."""
+    """Replaced by another file of the same size: a thread's open file is the old one, and is not
+    read once the new one was seen. Also if so many files were looked at that the time is no longer
+    known."""
     monkeypatch.setattr(fsspec_source, "_STAT_TIMES_MAX", 2)
     monkeypatch.setattr(fsspec_source, "_stat_times", collections.OrderedDict())
     system = fsspec.filesystem("memory")
@@ -242,8 +243,8 @@ def test_times_as_file_systems_tell_them():
 
 
 class Ending(fsspec.AbstractFileSystem):
-    """Of files here. One that is read when it breaks ends there, as paramiko's may when their
-    connection does."""
+    """Local files. A file that is being read when it breaks ends there, as paramiko's may if its
+    connection breaks."""
 
     protocol = "ending"
     breaks = 0
@@ -271,7 +272,8 @@ class Ending(fsspec.AbstractFileSystem):
 
 
 def test_a_connection_that_ends_like_a_file(engine, tmp_path):
-    """What comes short is read once more, by a new connection; what is short stays an error."""
+    """A short read is repeated once, with a new connection; if it is short again, it is an
+    error."""
     fsspec.register_implementation("ending", Ending, clobber=True)
     path, body = tmp_path / "0.tar", os.urandom(60_000)
     make.tar(path, [("a.bin", body), ("b.bin", body)])
@@ -296,7 +298,7 @@ def parent_of(pid):
 
 
 def test_passwords_are_not_shown(engine, monkeypatch, caplog):
-    """Nobody listens there: what is told names the host, and no password."""
+    """Connection refused: the error names the host, and no password."""
     monkeypatch.setattr(fsspec_source, "_check_installed", lambda told: None)
     port = servers.free_port()
     with pytest.raises(stoker.Error) as info:
@@ -324,7 +326,7 @@ def test_what_is_missing(engine, monkeypatch):
 
 
 class Odd(fsspec.AbstractFileSystem):
-    """A file of zeros that is shorter than it says, or never answers."""
+    """A file of zeros that is shorter than its size, or never answers."""
 
     protocol = "odd"
     go, cachable = threading.Event(), False
@@ -373,7 +375,7 @@ def test_deadline(odd):
 
 
 def test_names(engine):
-    """What is no URL stays a path."""
+    """A string that is not a URL is still a path."""
     for path in (b"a/b", b"/x/y", b"c:d", b"s3://b/k", b"HTTP://h/p", b"file:///x", b"a::b", b"x:"):
         assert fsspec_source.native(path) == path
     assert fsspec_source.native(b"zip://in::memory://a.zip") == b"zip::memory://a.zip!/in"

@@ -1,6 +1,6 @@
-"""What is written through fsspec: how much of it waits on this machine, and what becomes of it when
-its writer is left by an exception, whoever closes the file. A store of our own; the oracle of
-"closed as if all were well" is fsspec's memory file system, which keeps the half."""
+"""Writes through fsspec: how much is buffered on this machine, and the result if an exception
+leaves the writer's block, whichever code closes the file. A store of our own; fsspec's memory file
+system, which keeps the partial file, is the oracle of "closed as if all were well"."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def unpacked(way, data):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_left_by_an_exception(store, fs, way):
-    """Nothing is written; and all of it where there is none."""
+    """Nothing is written; and all of it if there was no exception."""
     half = HALF.decode() if "text" in way else HALF
     with pytest.raises(ZeroDivisionError), WAYS[way](fs, f"{ROOT}/half") as file:
         file.write(half)
@@ -128,12 +128,12 @@ def test_closed_in_an_except_block(store, fs):
         1 / 0
     except ZeroDivisionError:
         file.write(HALF)
-        file.close()  # its writer's own wish
+        file.close()  # the writer closes it deliberately
     assert store.objects == {("b", "a"): HALF}
 
 
 class Reporter:
-    """Writes what happened, when its block is left by an exception."""
+    """Writes the result when an exception leaves its block."""
 
     def __init__(self, fs):
         self.fs = fs
@@ -180,7 +180,7 @@ def test_packed_files_are_read(store, fs):
 
 
 def test_no_more_than_spool(store, tmp_path):
-    """The error names the option; nothing is written; what fits is."""
+    """The error names the option; nothing is written; a file that fits is."""
     with stoker.Engine(threads=1, memory="128MiB") as engine:
         options = {"engine": engine, "spool": "64KiB", "skip_instance_cache": True}
         fs = fsspec.filesystem("stoker", **options)
@@ -200,7 +200,7 @@ def test_no_more_than_spool(store, tmp_path):
 
 
 def test_no_room_on_this_machine(store, tmp_path):
-    """The folder for temporary files is told of, and no half is sent."""
+    """The error names the folder for temporary files, and no partial file is sent."""
     if os.geteuid() != 0 or subprocess.run(
             ["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(tmp_path)],
             check=False, capture_output=True).returncode:

@@ -1,9 +1,9 @@
 """hf://, as a loader and the command read it.
 
 Goal: the same samples as from a folder; a file's signed URL is used until it is refused and then
-asked for again; the token goes to the hub and to nobody else; what the hub refuses is named.
-Method: a hub of the tests and, as another host, what it leads to, which signs for a few uses and
-writes down what it is sent.
+requested again; the token is sent only to the hub; refusals of the hub are named. Method: a test
+hub and, as another host, its storage, which accepts each signature a few times and records the
+requests.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ REPOSITORY = "datasets/org/name"
 
 
 def rows(source, engine):
-    """Of two epochs: the first is read from what came with the headers, the second by ranges."""
+    """Reads two epochs: the first from the data that came with the headers, the second by
+    ranges."""
     found = []
     with make.loader(stoker.Dataset(source, engine=engine), 8, fields=FIELDS, output="numpy",
                        tail="keep", seed=3) as loader:
@@ -74,14 +75,14 @@ def test_samples_are_those_of_a_folder(hub, engine, tars, revision, uses):
     assert rows(f"{base}/data/train-00{{0..4}}.tar", engine) == want
     if uses > 1:
         assert hub.far.said[403] == 0
-    # The token went to the hub, and nobody else saw it.
+    # The token was sent to the hub only.
     assert {token for _, token in hub.seen} == {f"Bearer {TOKEN}"}
     assert {token for _, token in hub.far.seen} == {None}
 
 
 @pytest.mark.parametrize("revision", ["", "@v1.0"])
 def test_models(hub, engine, tars, tmp_path, revision):
-    """Whose names begin with no word for what they are."""
+    """Model repositories: their URLs have no kind (such as datasets/) before the name."""
     at, other = ("v1.0", "main") if revision else ("main", "v1.0")
     for path in tars.glob("*.tar"):
         hub.objects[f"models/org/model@{at}", f"data/{path.name}"] = path.read_bytes()
@@ -97,7 +98,7 @@ def test_models(hub, engine, tars, tmp_path, revision):
 
 @pytest.mark.parametrize("uses", [1, 1000])
 def test_a_signature_is_used_until_it_ends(hub, engine, uses):
-    """Where a signed URL is refused the second time, the hub is asked for another."""
+    """If a signed URL is refused the second time, the hub is asked for another one."""
     hub.uses = uses
     pytest.importorskip("fsspec")
     from stoker.fsspec_filesystem import StokerFileSystem
@@ -117,7 +118,7 @@ def test_a_signature_is_used_until_it_ends(hub, engine, uses):
 
 
 def test_a_signature_that_is_refused_at_once(hub, engine, tars):
-    """The hub is asked for another, some times."""
+    """The client requests a new URL from the hub, a limited number of times."""
     hub.lose = 2
     assert rows(f"hf://{REPOSITORY}/data", engine) == rows(str(tars), engine)
     assert hub.far.said[403] >= 10
@@ -135,7 +136,7 @@ def test_a_file_that_lies_at_the_hub(hub, engine):
 
 
 def test_files_that_come_whole_are_proven(hub, engine, tars):
-    """As the hub tells their sums: what came damaged is read again, or it is an error."""
+    """Checksums as the hub reports them: damaged data is read again, or it is an error."""
     url = f"hf://{REPOSITORY}/data/train-000.tar"
     want = rows(str(tars / "train-000.tar"), engine)
     body = hub.objects[f"{REPOSITORY}@main", "data/train-000.tar"]
@@ -158,7 +159,8 @@ def test_a_file_that_is_replaced(hub, engine):
     hub.objects[name] = data[:1000] + b"?" + data[1001:]
     with pytest.raises(stoker.Error, match="replaced"), make.loader(
             dataset, 4, fields=FIELDS, output="numpy", tail="keep") as loader:
-        for _ in range(3):  # the bytes that were brought with the headers are those of before
+        # the bytes that were prefetched with the headers are those of the old version
+        for _ in range(3):
             list(loader)
 
 

@@ -115,7 +115,8 @@ def test_bytes_and_members(folder, engine):
 
 
 def test_identity(folder, engine, tmp_path):
-    """Of names, not of places: a copy elsewhere has it, another file changes it."""
+    """Computed from names, not from paths: a copy elsewhere has the same one, another file changes
+    it."""
     import shutil
 
     copy = tmp_path / "elsewhere"

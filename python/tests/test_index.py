@@ -1,9 +1,9 @@
-"""The index file of a data set: made, used, refused, grown, and made again after a kill.
+"""The index file of a data set: written, used, refused, grown, and written again after a kill.
 
-Goal: a data set tells the same with and without its index; what changed is named; a killed run goes
-on to the same bytes; appended shards are taken in between epochs, and states stay exact.
-Method: the command and the package over small tars on a real disk; kill -9 at random moments;
-loaders before and after shards were appended.
+Goal: a data set is the same with and without its index; changes are named; a killed run resumes to
+the same bytes; appended shards are included between epochs, and states stay exact. Method: the
+command and the package over small tars on a real disk; kill -9 at random moments; loaders before
+and after shards were appended.
 """
 
 import json
@@ -196,7 +196,7 @@ def test_bar(tmp_path):
         try:
             while piece := os.read(leader, 65536):
                 shown += piece
-        except OSError:  # EIO: the last writer is gone
+        except OSError:  # EIO: the last writer has closed
             pass
         assert b"1 members" in child.stdout.read()
     os.close(leader)
@@ -252,7 +252,7 @@ def test_index_words(data, engine):
 
 
 def test_a_damaged_index_is_no_damaged_sample(tmp_path, engine):
-    """on_error="skip" passes over what is damaged in the data, not over what an index hides."""
+    """on_error="skip" skips damage in the data, not a damaged index."""
     shard(tmp_path, 0, samples=3000)
     path = pathlib.Path(stoker.index(tmp_path, engine=engine).path)
     content = bytearray(path.read_bytes())
@@ -297,7 +297,7 @@ def test_refresh_between_epochs(data, engine, indexed):
     second = keys(loader)
     assert len(second) == 41 and set(second) > set(first)
     assert loader.dataset.shard_count == 8
-    # What the loader gives is a function of the data set, the seed and the epoch.
+    # The loader's batches are a function of the data set, the seed and the epoch.
     other = make_loader(data, engine)
     other.set_epoch(1)
     if other.dataset.block_samples == loader.dataset.block_samples:
@@ -308,7 +308,7 @@ def test_refresh_between_epochs(data, engine, indexed):
 
 
 def test_refresh_keeps_the_epoch(data, engine):
-    """Shards that come while an epoch runs wait for its end."""
+    """Shards that appear during an epoch are used from its end on."""
     loader = make_loader(data, engine, refresh=True)
     epoch = iter(loader)
     part = [next(epoch) for _ in range(3)]
@@ -327,7 +327,8 @@ def test_refresh_off_by_default(data, engine):
 
 
 def test_states_of_before(data, engine):
-    """A run that was stopped in an epoch goes on in it, exactly, though the data set has grown."""
+    """A run that was stopped in an epoch continues in it, exactly, though the data set has
+    grown."""
     loader = make_loader(data, engine, refresh=True)
     keys(loader)
     epoch = iter(loader)
@@ -372,7 +373,7 @@ def test_ranks_take_the_same(data, engine):
     ]
     shard(data, 6)
     number = loaders[0].refresh()
-    shard(data, 7)  # comes between the two
+    shard(data, 7)  # sorts between the two
     assert loaders[1].refresh(shard_count=number) == number == 7
     assert loaders[0].dataset.identity == loaders[1].dataset.identity
     both = [keys(loader) for loader in loaders]
@@ -401,7 +402,7 @@ def test_refresh_refuses(data, engine, folder):
     shard(data, 0, samples=9)
     with pytest.raises(stoker.ChangedError, match="s-000.tar"):
         loader.refresh()
-    assert len(keys([next(iter(loader))])) == 4  # the loader goes on with what it has
+    assert len(keys([next(iter(loader))])) == 4  # the loader continues with what it has
     loader.close()
     with pytest.raises(stoker.UnsupportedError):
         stoker.Dataset(folder, engine=engine).refresh()

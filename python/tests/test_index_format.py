@@ -1,7 +1,7 @@
 """docs/formats.md is enough to read and to write an index.
 
-Goal: what index_file.py makes of tars and folders, by the document alone, are the bytes that stoker
-makes, and stoker opens them; what it reads of stoker's files is what tarfile lists.
+Goal: the bytes that index_file.py writes for tars and folders, by the document alone, are the bytes
+that stoker writes, and stoker opens them; what it reads from stoker's files is what tarfile lists.
 Method: tars listed by Python's tarfile; data sets of every kind; a damaged byte anywhere.
 """
 

@@ -1,8 +1,8 @@
-"""Marks of JPEGs: made by index and pack, used by loaders, checked by verify --deep.
+"""JPEG indexes: made by index and pack, used by loaders, checked by verify --deep.
 
-Goal: crops with marks are the same pixels; a picture that was replaced by one of its size is
-decoded without; what is damaged is found and costs no pixel.
-Method: the command and loaders over a tar of pictures on a real disk.
+Goal: crops with the index are the same pixels; an image that was replaced by one of its size is
+decoded without it; damage is found and changes no pixel. Method: the command and loaders over a tar
+of images on a real disk.
 """
 
 import json
@@ -42,14 +42,15 @@ def epoch(path):
     """An epoch's pixels, and whether any picture was decoded by marks."""
     fields = {"image": stoker.Image("jpg", CROP)}
     options = {"fields": fields, "seed": 5, "output": "numpy"}
-    # Counts are of the engine, so it is one of its own.
+    # Counters belong to the engine, so the test uses its own.
     with stoker.Engine(threads=2) as own, stoker.Loader(path, 8, engine=own, **options) as loader:
         images = np.concatenate([batch["image"] for batch in loader])
         return images, loader.stats()["jpegs"].get("marked", 0) > 0
 
 
 def replace(path, content):
-    """As a careful tool does it: what is mapped stays whole."""
+    """Writes a new file and renames it, as a careful tool does: mappings of the old file stay
+    valid."""
     part = path.with_name("part")
     part.write_bytes(content)
     part.rename(path)

@@ -1,9 +1,10 @@
-"""kill -9 at any instant: the next run ends with the same bytes, and no final name stands on half.
+"""kill -9 at any instant: the next run ends with the same bytes, and no final name has a partial
+file.
 
-Goal: `stoker pack` and `stoker index` go on after a kill as if nothing had been.
-Method: the command in a process of its own, killed after a random part of the time that it takes,
-once or several times in a row; then it runs to its end, and every file is compared with what an
-undisturbed run wrote. STOKER_SEED makes the same instants; STOKER_TEST_LONG: 250 of each job.
+Goal: `stoker pack` and `stoker index` resume after a kill without a difference in the result.
+Method: the command in a process of its own, killed after a random part of its normal time, once or
+several times in a row; then it runs to its end, and every file is compared with that of an
+uninterrupted run. STOKER_SEED makes the same instants; STOKER_TEST_LONG: 250 of each job.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ JOBS = {
 
 
 def digests(path):
-    """Name to hash of all that lies there. A stamp holds what a copy changes (inode, mtimes): only
-    that it is there is compared."""
+    """Name to hash of all files there. A stamp contains values that a copy changes (inode, mtimes):
+    only its existence is compared."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     return {
         str(file.relative_to(path)): file.suffix == ".stamp"
@@ -103,14 +104,15 @@ def clear(out):
 
 
 def one_round(r, words, out, seconds):
-    """Kills and then lets it end; how many kills came in time."""
+    """Kills the command, then lets it end; returns how many kills were in time."""
     killed = 0
     for _ in range(r.randint(1, IN_A_ROW_MAX)):
         if is_packed(out):
             break
         killed += run_killed(words, r.uniform(0, seconds)) == -signal.SIGKILL
         assert not out.exists() or is_whole(out), "a final name on half a file"
-    if is_packed(out):  # killed behind the last rename: its lock, which nobody holds, may be left
+    # killed after the last rename: its lock file, which no process holds, may be left
+    if is_packed(out):
         out.with_name(f"{out.name}.lock").unlink(missing_ok=True)
     else:
         status, text = run_whole(words)

@@ -1,8 +1,8 @@
-"""Goal: where each read is a round trip, few large ones are made of many samples, as the mount
-likes them, and of no more bytes than that is worth; what the user gave is obeyed; the samples are
-the same.
+"""Goal: if each read is a round trip, reads are joined into few large ones of many samples, in the
+mount's preferred size, without reading too many unused bytes; the user's settings are obeyed; the
+samples are the same.
 
-Method: tars behind fuse_server.py, a real mount, which notes the bytes of each read.
+Method: tars behind fuse_server.py, a real mount, which logs the bytes of each read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def put_tars(folder, samples=SAMPLES, size=BYTES, tars="a"):
 
 
 def values(path, options, **engine):
-    """The samples in their order, and what the loader says of its reads."""
+    """The samples in their order, and the loader's statistics of its reads."""
     got = []
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(stoker.Engine(threads=2, memory="512MiB", **engine))
@@ -49,8 +49,9 @@ PAGE = 4096  # the first use of a shard compares some headers of its index: read
 
 
 class Sent:
-    """Reads of the tar: their bytes, and how many there were for each sample that they have whole.
-    (The loader goes on into the next epoch, so their number says nothing.)"""
+    """Reads of the tar: their bytes, and the number of reads for each sample that they contain
+    completely. (The loader reads into the next epoch, so the number of reads alone shows
+    nothing.)"""
 
     def __init__(self, mounted, kept, takes=TAKES, size=BYTES):
         sent = [read for read in mounted.reads(".tar") if read[1] > 4 * PAGE]
@@ -67,7 +68,7 @@ class Sent:
 
 
 def reads(tmp_path, options, mount=None, **engine):
-    """What is sent, after the samples were compared with those of a disk."""
+    """The reads, after the samples were compared with those from a disk."""
     point = tmp_path / f"m{len(list(tmp_path.iterdir()))}"
     with Mount(tmp_path / "data", point, **(mount or {})) as mounted:
         got, stats = values(point, options, **engine)
@@ -81,8 +82,9 @@ def every(kept, of):
             "batch_size": 60}  # fmt: skip
 
 
-DENSE, SPARSE = every(2, 4), every(1, 4)  # as much as is wanted lies between, and three times
-THEN = {"io_gap_bytes": "64KiB", "io_bytes_max": "4MiB"}  # what disks have, given
+# gaps as large as the wanted bytes, and three times as large
+DENSE, SPARSE = every(2, 4), every(1, 4)
+THEN = {"io_gap_bytes": "64KiB", "io_bytes_max": "4MiB"}  # the gap of disks, set by the user
 ONE, TWO = TAKES + 8 * KIB, 2 * TAKES + 8 * KIB  # the most that so many samples take, in pages
 
 
@@ -101,7 +103,8 @@ def test_joined(tmp_path, backend):
 
 @fuse
 def test_too_much_between(tmp_path):
-    """What is read along is never more than what is wanted, but for the little that disks get."""
+    """The unused bytes of a read are at most as many as the wanted ones, except for the small gap
+    that disks use."""
     put_tars(tmp_path / "data")
     sent, _ = reads(tmp_path, SPARSE)
     assert sent.share > 0.95 and sent.most < ONE
@@ -110,7 +113,7 @@ def test_too_much_between(tmp_path):
 @fuse
 def test_given(tmp_path):
     put_tars(tmp_path / "data")
-    sent, _ = reads(tmp_path, SPARSE, io_gap_bytes="256KiB")  # however much lies between
+    sent, _ = reads(tmp_path, SPARSE, io_gap_bytes="256KiB")  # whatever the size of the gap
     assert sent.share <= 1 / 3 and sent.mean * sent.share > 2 * BYTES and sent.most <= MIB
     sent, _ = reads(tmp_path, DENSE, io_gap_bytes=1)
     assert sent.share > 0.95 and sent.most < ONE
@@ -122,7 +125,7 @@ def test_given(tmp_path):
 
 @fuse
 def test_size_of_the_mount(tmp_path):
-    """max_read is known: nothing is asked for that the kernel would cut in pieces."""
+    """max_read is known: no read is larger than the size at which the kernel would split it."""
     put_tars(tmp_path / "data")
     small = {"max_read": 128 * KIB}
     sent, _ = reads(tmp_path, DENSE, mount=small)
@@ -133,7 +136,7 @@ def test_size_of_the_mount(tmp_path):
 
 @fuse
 def test_gathered(tmp_path):
-    """What waits of several batches is one read: neighbours seldom are in one batch."""
+    """Waiting samples of several batches are one read: neighbours are seldom in one batch."""
     put_tars(tmp_path / "data", samples=400, size=5000)
     options = {"shuffle": "full", "batch_size": 8, "batches_ahead": 16}
     with Mount(tmp_path / "data", tmp_path / "m", delay=20) as mounted:
@@ -145,7 +148,7 @@ def test_gathered(tmp_path):
 
 @fuse
 def test_whole_requests(tmp_path):
-    """Of what lies side by side, in several tars, no read is a request and a page alone."""
+    """If samples are adjacent, in several tars, no read is smaller than a request and a page."""
     put_tars(tmp_path / "data", samples=400, size=5000, tars="abc")
     with Mount(tmp_path / "data", tmp_path / "m") as mounted:
         got, _ = values(mounted.point, {"shuffle": "none", "batch_size": 600})
@@ -188,7 +191,7 @@ def test_told(tmp_path):
 
 @fuse
 def test_block(tmp_path):
-    """Where files like larger blocks than a request of FUSE is known to be, they get them."""
+    """If files prefer larger blocks than FUSE requests usually have, reads have that size."""
     put_tars(tmp_path / "data")
     with Mount(tmp_path / "data", tmp_path / "m", block=4 * MIB) as mount:
         for path in (mount.point, mount.point / "a.tar"):
@@ -200,8 +203,8 @@ def test_block(tmp_path):
 
 @fuse
 def test_read_ahead(tmp_path):
-    """Through the page cache a read is cut into pieces of the read-ahead window: of twice as much
-    as others get."""
+    """Through the page cache the kernel splits a read into pieces of the read-ahead window: the
+    window is set to twice the usual size."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.bin").write_bytes(os.urandom(MIB - 1))
     with Mount(tmp_path / "data", tmp_path / "m") as mount:

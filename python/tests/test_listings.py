@@ -1,9 +1,8 @@
-"""Listings of servers that lead round in a circle, or nowhere.
+"""Listings of servers whose pages form a circle, or lead nowhere.
 
-Goal: a listing ends, with an error that says so, whatever a server tells of its next page; and one
-that only takes many pages is whole.
-Method: one server that answers as S3, Google, Azure and the hub would: pages by their numbers, and
-where the next one begins, as each case has it.
+Goal: a listing ends, with an error that says so, whatever a server reports as its next page; and a
+listing that only has many pages is complete. Method: one server that answers as S3, Google, Azure
+and the hub would: pages by their numbers, and the start of the next one as each case defines it.
 """
 
 import bisect
@@ -90,7 +89,7 @@ def ls(url, *words):
                           check=False, text=True)
 
 
-ENDLESS = {  # how it goes on, and how many pages are asked for at most
+ENDLESS = {  # how the listing continues, and the largest number of pages that are requested
     "the page itself": (lambda n, asked: ([f"{n:06}"], 0 if n == 0 else n), 4),
     "two in turn": (lambda n, asked: ([f"{n:06}"], {0: 1, 1: 2, 2: 1}[n]), 8),
     "a circle of 37": (lambda n, asked: ([f"{n:06}"], n + 1 if n < 100 else 64), 400),
@@ -117,7 +116,7 @@ def test_a_listing_without_an_end(server, store, case, deep):
 
 @pytest.mark.parametrize("store", STORES)
 def test_names_without_an_end(server, store, monkeypatch):
-    """Ever other ones, in order: of those that are kept in memory only so many are."""
+    """Always different entries, in order: only a limited number of them are kept in memory."""
     monkeypatch.setenv("STOKER_LIST_NAMES_MAX", "50")
     server.page = lambda n, asked: ([f"{n:09}.tar"], n + 1)
     done = subprocess.run([COMMAND, "ls", STORES[store]], capture_output=True, timeout=120,
@@ -128,7 +127,7 @@ def test_names_without_an_end(server, store, monkeypatch):
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_long_way(server, store):
-    """Pages of nothing, as stores give them for what was removed; folders that are told twice."""
+    """Empty pages, as stores return them for removed objects; folders that are listed twice."""
 
     def page(n, asked):
         names = {1200: ["a", "b/"], 1201: ["b/"], 1202: ["b/"], 1800: ["c"]}.get(n, [])
@@ -142,7 +141,7 @@ def test_a_long_way(server, store):
 
 
 def test_a_next_page_that_cannot_be_had(server):
-    """It is no end: what lies behind it would be missed."""
+    """It is not the end: the entries after it would be missed."""
     server.page = lambda n, asked: ([f"{n:06}"], "1" * 5000 if n == 0 else None)
     done = ls(STORES["hf"])
     assert done.returncode != 0 and "has no link to its next page" in done.stderr
@@ -154,7 +153,7 @@ def test_a_next_page_that_cannot_be_had(server):
 
 @pytest.mark.parametrize("store", ["gs", "az", "hf"])
 def test_an_order_of_ones_own(server, store):
-    """Only S3 says in which order it lists: Azure's with folders sorts '/' first."""
+    """Only S3 defines the order of its listings: Azure's with folders sorts '/' first."""
     server.page = lambda n, asked: ((["a/b", "a-b"], 1) if n == 0 else (["Z", "0"], None))
     done = ls(STORES[store], "--recursive")
     assert done.returncode == 0, done.stderr
@@ -166,7 +165,7 @@ KEYS = sorted([*LETTERS, *map("".join, itertools.product(LETTERS, repeat=2))])
 
 
 class Ordered(Pages):
-    """Of S3, KEYS: behind start-after or the token, 1,000 a page, and each takes a while."""
+    """S3, with KEYS: after start-after or the token, 1,000 a page, and each page is slow."""
 
     def do_GET(self):
         query = dict(urllib.parse.parse_qsl(self.path.partition("?")[2], keep_blank_values=True))
@@ -198,7 +197,8 @@ def test_stretches_side_by_side(server):
 
 
 class Damaged(Pages):
-    """An object of S3 whose ETag is its MD5; `server.bodies` are given in turn, the last again."""
+    """An S3 object whose ETag is its MD5; `server.bodies` are sent in turn, the last one
+    repeatedly."""
 
     def do_HEAD(self):
         self.do_GET()
@@ -213,7 +213,8 @@ class Damaged(Pages):
 
 
 def test_an_object_that_comes_damaged(server, tmp_path):
-    """By its ETag: read again; whole, or not there. One that only looks like an MD5 is believed."""
+    """Checked by its ETag: read again; complete, or an error. An ETag that only looks like an MD5
+    does not prevent the read."""
     good, bad, worse = b"a" * 5000, b"b" * 5000, b"c" * 5000
     server.RequestHandlerClass = Damaged
     for name, bodies, etag, want in [

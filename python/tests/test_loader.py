@@ -87,7 +87,7 @@ def test_orders_differ(plain, engine):
 @pytest.mark.parametrize("count", [5, 64, 65, 129])
 @pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
 def test_ranks(plain, engine, tail, count, world):
-    """Ranks get equal numbers of batches, and together what the tail promises."""
+    """Ranks get equal numbers of batches, and together what the tail option promises."""
     if tail == "drop" and count < 3 * world:
         with pytest.raises(stoker.EmptyError, match=f"{count} samples, batch_size 3"):
             open_plain(plain, count, tail=tail, rank=0, world_size=world, batch_size=3)
@@ -128,8 +128,8 @@ def stoker_len(loader):
 
 @pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
 def test_workers_share_a_rank(plain, engine, tail):
-    """In turns they give one loader's batches, epoch after epoch, as read ahead and as set; and a
-    worker's state is where its own next batch begins."""
+    """In turns the workers return one loader's batches, epoch after epoch, with read-ahead and
+    without; and a worker's state is where its own next batch begins."""
 
     def make_loader(**options):
         options |= {"tail": tail, "output": "numpy", "engine": engine, "seed": 3}
@@ -258,7 +258,7 @@ def test_resume(plain, shuffle, tail, stop):
 
 
 def test_state_after_the_last_batch(plain, engine):
-    """A state of the epoch's end gives the next epoch, whether the loop saw the end or not."""
+    """A state at the end of an epoch starts the next epoch, whether the loop saw the end or not."""
     loader = open_plain(plain, 20, engine=engine)
     whole = [ids_of(loader)[0], ids_of(loader)[0]]
     after = loader.state_dict()
@@ -287,7 +287,7 @@ def test_state_is_small_and_plain(plain, engine):
 
 
 def test_state_in_another_world(plain, engine):
-    """Two ranks of 2 stop; one rank of 4 a batch goes on: the rest of the epoch, once."""
+    """Two ranks of 2 stop; one rank continues with 4 per batch: the rest of the epoch, once."""
     states, seen = [], []
     for rank in range(2):
         loader = open_plain(

@@ -1,5 +1,5 @@
 """What frameworks expect of a loader, without the frameworks: iterators that have a state, loops
-that never ask for the end, a rank that is known late, and a sampler. The oracle is a loader of one
+that never reach the end, a rank that is known late, and a sampler. The oracle is a loader of one
 rank that is read from end to end."""
 
 import copy
@@ -50,7 +50,7 @@ def epochs(make, number, **options):
 
 def test_state_of_an_iterator(make):
     """Grain's names and torchdata's: a state is set on an iterator that is in use, has ended, or
-    belongs to another loader; it goes on to the end of the state's epoch."""
+    belongs to another loader; it continues to the end of the state's epoch."""
     want = epochs(make, 2)
     loader = make()
     iterator = iter(loader)
@@ -73,8 +73,8 @@ def test_state_of_an_iterator(make):
 
 @pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
 def test_the_end_is_not_asked_for(make, tail):
-    """A loop of len(loader) next() has had its epoch: the next one is another, and the state is
-    what it would be."""
+    """A loop of len(loader) next() calls has had its epoch: the next one is another, and the state
+    is what it would be."""
     want = epochs(make, 3, tail=tail)
     loader = make(tail=tail)
     for epoch in range(3):
@@ -88,12 +88,12 @@ def test_the_end_is_not_asked_for(make, tail):
     resumed = make(tail=tail)
     resumed.load_state_dict(state)
     assert list(resumed) == [] and resumed.epoch == 3
-    loader.set_epoch(2)  # again, if it is said
+    loader.set_epoch(2)  # again, if set_epoch() says so
     assert [make.ids(batch) for batch in loader] == want[2]
 
 
 def test_a_wrapped_run_that_was_resized(make):
-    """set_epoch() behind the last batch goes on where that ended, as asking for the end does."""
+    """set_epoch() after the last batch continues after it, as reaching the end of the loop does."""
     first = make(tail="wrap", batch_size=4)
     iterator = iter(first)
     for _ in range(7):
@@ -113,7 +113,7 @@ def test_a_wrapped_run_that_was_resized(make):
         for epoch in range(3):
             loader.set_epoch(epoch)
             iterator, batches = iter(loader), []
-            left = len(loader) if epoch else 5  # of the 50 samples 28 were given
+            left = len(loader) if epoch else 5  # 28 of the 50 samples were returned
             for _ in range(left):
                 batches.append(make.ids(next(iterator)))
             got.append(batches)
@@ -125,7 +125,7 @@ def test_a_wrapped_run_that_was_resized(make):
 
 
 def test_an_iterator_before_its_first_batch(make):
-    """Lightning calls iter() and then tells the epoch, or loads a state."""
+    """Lightning calls iter() and then sets the epoch, or loads a state."""
     want = epochs(make, 3)
     loader = make()
     iterator = iter(loader)
@@ -147,8 +147,8 @@ def test_an_iterator_before_its_first_batch(make):
 
 
 def test_the_rank_is_known_late(make, monkeypatch):
-    """The loader is made before its process gets a rank (Lightning starts the others then); the
-    ranks it is told are never changed, and a loop that runs is let be."""
+    """The loader is made before its process has a rank (Lightning starts the others then); explicit
+    ranks are never changed, and a running loop keeps its rank."""
     want = epochs(make, 2)
     monkeypatch.delenv("RANK", raising=False)
     loaders = [make(batch_size=2) for _ in range(2)]
@@ -168,7 +168,7 @@ def test_the_rank_is_known_late(make, monkeypatch):
         assert state in (None, loader.state_dict())
         state = loader.state_dict()
     assert [make.ids(batch) for batch in told] == want[0]
-    # Resized: another process, whose group has one rank, goes on from a state of two.
+    # Resized: another process, whose group has one rank, continues from a state of two.
     monkeypatch.delenv("RANK")
     monkeypatch.delenv("WORLD_SIZE")
     resumed = make()
@@ -179,7 +179,8 @@ def test_the_rank_is_known_late(make, monkeypatch):
 
 
 def test_a_process_group_comes_before_the_environment(make, monkeypatch, torch, tmp_path):
-    """Groups are made without the environment, too (init_method): what they say is so."""
+    """Process groups can be made without the environment, too (init_method): their rank and size
+    are used."""
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
     late = make()
@@ -197,7 +198,7 @@ def test_a_process_group_comes_before_the_environment(make, monkeypatch, torch, 
 
 
 def test_a_loader_that_follows_goes_on(plain, monkeypatch):
-    """A state, and what was counted, pass on to the rank that it becomes."""
+    """A state, and the counters, pass on to the rank that it becomes."""
     whole = stoker.Loader(plain(COUNT), 4, fields=IDS, output="numpy", rank=0, world_size=1)
     want = [batch["id"].tolist() for batch in whole]
     loader = stoker.Loader(plain(COUNT), 2, fields=IDS, output="numpy")

@@ -1,11 +1,11 @@
-"""Where buckets and this machine are.
+"""The location of buckets and of this machine.
 
-Goal: `stoker info` and stoker.location tell both, and what it costs that they differ; without
-metadata about a second is lost, once; endpoints of one's own are left alone; a bucket in another
-region than was configured is read, and told as being there.
-Method: a proxy of the test that is Amazon and Google: it takes CONNECT for any host, answers by
-TLS with an authority of this test's own, as each region's endpoint would: 301, 400
-AuthorizationHeaderMalformed, 403 or what is there. Metadata services are scripted servers here.
+Goal: `stoker info` and stoker.location report both, and the cost if they differ; without metadata
+about a second is lost, once; custom endpoints are not probed; a bucket in another region than the
+configured one is read, and reported as being there. Method: a proxy of the test that plays Amazon
+and Google: it takes CONNECT for any host and answers by TLS with an authority of this test, as each
+region's endpoint would: 301, 400 AuthorizationHeaderMalformed, 403 or the object. Metadata services
+are scripted servers here.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def test_near(clouds):
 @pytest.mark.parametrize("refusal", [(301, "PermanentRedirect"),
                                      (400, "AuthorizationHeaderMalformed")])
 def test_other_region(clouds, refusal):
-    """Also where another region was configured: the data is read, and told as being elsewhere."""
+    """Also if another region was configured: the data is read, and reported as being elsewhere."""
     cloud, machine, monkeypatch = clouds
     cloud.home, cloud.refusal, machine.region = "eu-central-1", refusal, "us-west-2"
     code, (told,) = info("s3://bucket/a.tar")
@@ -173,7 +173,7 @@ def test_a_bucket_that_may_not_be_listed(clouds):
 
 
 def test_zones(clouds):
-    """By the bucket's name: nobody asks it."""
+    """By the bucket's name: without a request."""
     cloud, machine, monkeypatch = clouds
     monkeypatch.setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")
     bucket = "train--usw2-az1--x-s3"
@@ -189,7 +189,7 @@ def test_zones(clouds):
 
 @pytest.mark.parametrize("region", ["eu-central-1", "us-east-1", ""])
 def test_a_zone_is_in_its_region(clouds, region):
-    """Whatever region is configured, or none: a bucket of S3 Express is asked where its zone is."""
+    """Whatever region is configured, or none: requests to an S3 Express bucket go to its zone."""
     cloud, _, monkeypatch = clouds
     monkeypatch.setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")
     monkeypatch.setenv("AWS_REGION", region)
@@ -199,7 +199,7 @@ def test_a_zone_is_in_its_region(clouds, region):
     assert (done.returncode, done.stdout) == (0, cloud.data), done.stderr
     asked = [line for line in cloud.seen if bucket in line]
     assert asked and all(".s3express-usw2-az1.us-west-2." in line for line in asked)
-    if not region:  # of a zone whose name does not tell nobody guesses
+    if not region:  # a zone whose name does not tell its region is not guessed
         done = subprocess.run([COMMAND, "cat", "s3://train--xyz-az1--x-s3/a.tar"],
                               capture_output=True, text=True, timeout=WAIT, check=False)
         assert done.returncode == 2 and "set AWS_REGION" in done.stderr, done.stderr
@@ -223,7 +223,7 @@ def test_google(clouds):
 
 
 def test_buckets_of_one_command(clouds):
-    """Each is asked once, the machine once for all."""
+    """Each bucket is looked up once, the machine once for all."""
     cloud, machine, _ = clouds
     code, told = info("s3://one/a.tar", "s3://two/a.tar", "s3://one/a.tar")
     assert [row["bucket"] for row in told] == ["s3://one", "s3://two"] and code == 0
@@ -233,7 +233,7 @@ def test_buckets_of_one_command(clouds):
 
 @pytest.mark.parametrize("way", ["off", "silent", "refused", "nonsense"])
 def test_no_metadata(clouds, way):
-    """Not told, no failure; silence costs about its deadline, once."""
+    """Unknown, without an error; a service that does not answer costs about its deadline, once."""
     _, machine, monkeypatch = clouds
     silent = socket.create_server(("127.0.0.1", 0))
     monkeypatch.delenv("GCE_METADATA_HOST")
@@ -260,7 +260,7 @@ def test_no_metadata(clouds, way):
 
 
 def test_an_endpoint_of_ones_own(clouds):
-    """Neither the bucket nor the machine is asked."""
+    """No request for the location of the bucket or the machine."""
     cloud, machine, monkeypatch = clouds
     server = object_server.s3({("data", "a.tar"): cloud.data}, {"id": ("secret", "", 2e10)})
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
@@ -296,7 +296,7 @@ def test_python(clouds, monkeypatch, tmp_path):
 
 
 def test_prices_are_those_of_the_table():
-    """What the library says in dollars is what the package's file has."""
+    """The prices that the library reports are those in the package's file."""
     table = stoker.engine.prices()
     assert (table["s3"]["other_region"], table["s3"]["outside"]) == (0.02, 0.09)
     assert (table["gs"]["other_region"], table["gs"]["outside"]) == (0.02, 0.12)

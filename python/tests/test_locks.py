@@ -1,9 +1,9 @@
-"""Two runs into one place: the second is refused, and told of the first; a kill leaves no lock.
+"""Two runs into one place: the second is refused, and its error names the first; a kill leaves no
+lock.
 
-Goal: `stoker pack`, `stoker index`, `stoker verify --repair` and a ShardWriter have what they write
-for themselves.
-Method: real processes. The first is stopped (SIGSTOP) while it holds the lock, as its file tells;
-then it goes on to its end, or is killed.
+Goal: `stoker pack`, `stoker index`, `stoker verify --repair` and a ShardWriter have exclusive use
+of their output. Method: real processes. The first is stopped (SIGSTOP) while it holds the lock, as
+its file shows; then it continues to its end, or is killed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def words_of(job, data):
 
 
 def holder(lock):
-    """Who the file says has it; it may be empty for a moment, or gone."""
+    """The holder that the file names; it may be empty for a moment, or missing."""
     try:
         return lock.read_bytes()
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def test_two_at_once(data, job, end):
     status = first.wait(60)
     assert status == (-signal.SIGKILL if end == "kill -9" else 1 if job == "repair" else 0)
     if end == "kill -9":
-        assert lock.exists()  # and nobody has it
+        assert lock.exists()  # and no process holds it
         third = subprocess.run(words, capture_output=True, timeout=60)
         assert third.returncode == (1 if job == "repair" else 0), third.stderr
     assert not lock.exists()

@@ -79,7 +79,8 @@ def test_masks_follow(tmp_path, engine, name, dtype):
 
 
 def test_whom_they_follow(tmp_path, engine):
-    """Two pictures with crops of their own: each mask and box goes with the one it names."""
+    """Two images with different crops: each mask and box uses the crop of the image that it
+    names."""
     rows, columns = np.mgrid[0:37, 0:53]
     place = make.encoded((rows * 4 + columns).astype(np.uint8), "PNG")
     document = json.dumps([[c, r, c + 1, r + 1] for r in range(37) for c in range(53)]).encode()
@@ -294,7 +295,7 @@ def written(boxes, form, normalised, width=53, height=37):
 
 
 def places(image):
-    """The box that a picture of `marked` shows, its flips: of the places of its pixels."""
+    """The box that an image of `marked` shows, after flips, from the positions of its pixels."""
     y, x = image[0].astype(int), image[1].astype(int)
     return y.min(), x.min(), y.max() + 1, x.max() + 1, x[0, 0] > x[0, -1], y[0, 0] > y[-1, 0]
 
@@ -336,8 +337,8 @@ def test_boxes_are_torchvisions(tmp_path, engine, torch, torchvision_v2, form, n
 
 
 def moved(boxes, crop, size, across, down):
-    """Boxes through a crop (top, left, bottom, right), a resize to (height, width) and flips: what
-    torchvision's documentation says, in NumPy."""
+    """Boxes through a crop (top, left, bottom, right), a resize to (height, width) and flips:
+    torchvision's documented formula, in NumPy."""
     top, left, bottom, right = crop
     height, width = size
     boxes = np.array(boxes, float) - [left, top, left, top]
@@ -354,8 +355,8 @@ def moved(boxes, crop, size, across, down):
 @pytest.mark.parametrize("sandbox", [False, True])
 @pytest.mark.parametrize("keep_empty", [False, True])
 def test_boxes_through_crop_resize_and_flips(tmp_path, sandbox, keep_empty):
-    """RandomResizedCrop to more pixels than there are, by nearest: each pixel of the crop is seen,
-    so the picture tells its crop and flips exactly. The mask shows the same."""
+    """RandomResizedCrop to more pixels than the crop has, by nearest: each pixel of the crop is
+    visible, so the image shows its crop and flips exactly. The mask shows the same."""
     size = 90, 130
     rows, columns = np.mgrid[0:37, 0:53]
     place = make.encoded((rows * 4 + columns).astype(np.uint8), "PNG")
@@ -396,7 +397,7 @@ def test_boxes_through_crop_resize_and_flips(tmp_path, sandbox, keep_empty):
 
 
 def test_boxes_are_scaled(tmp_path, engine, torch, torchvision_v2):
-    """Where the padding is odd, torchvision puts boxes a pixel beside the picture; ours stay."""
+    """If the padding is odd, torchvision moves boxes one pixel off the image; stoker does not."""
     from torchvision import tv_tensors
 
     sample = {"png": make.encoded(marked(1), "PNG"), "json": json.dumps(BOXES).encode()}

@@ -1,5 +1,5 @@
-"""What errors and waits are called: clocks, tokens, login pages, expired credentials; and that the
-terminal says which host a command waits for.
+"""Texts of errors and waits: clocks, tokens, login pages, expired credentials; and the terminal
+names the host for which a command waits.
 
 A server of the test answers as stores and proxies do. Messages have two lines, in the command and
 in Python: what failed and where, then what to do."""
@@ -112,7 +112,8 @@ def test_login_pages(odd, monkeypatch, words, code):
 
 
 def test_login_page_after_redirect(odd, tmp_path):
-    """A web server that leads to another host's login page; a page that was asked for is one."""
+    """A web server that redirects to another host's login page; a page that was requested is
+    accepted."""
     odd.code, odd.body, odd.type = 200, PAGE, "text/html"
     with serving(Odd, code=200, body=PAGE, type="text/html", ahead=0, busy=False,
                  other="") as other:
@@ -173,7 +174,7 @@ class Slow(Handler):
 
 
 def test_two_reasons_to_be_idle(tmp_path):
-    """Threads without work: batches are ahead of a slow consumer, or bytes are awaited."""
+    """Threads without work: the loader is ahead of a slow consumer, or waits for bytes."""
     make.tar(tmp_path / "a.tar", [(f"{i:04}.bin", os.urandom(1_000_000)) for i in range(60)])
 
     def times(source, pause):
@@ -195,7 +196,7 @@ def test_two_reasons_to_be_idle(tmp_path):
 
 
 def test_waits_are_named(odd):
-    """After 3 s the terminal says which host, and which attempt; no other output gets it."""
+    """After 3 s the terminal names the host and the attempt; no other output does."""
     odd.busy = True
     words = ["cat", "s3://bucket/k", "--read-timeout", "6"]
     screen = on_terminal(words, 0, {})[0].decode()

@@ -1,9 +1,9 @@
 """stoker.Mix: several sources in one stream.
 
-Goal: shares are exact at every frame end, no sample of a source is left out or comes twice in an
-epoch of it, ranks and resumes change nothing, weights that change keep what was given, ends come
-where they are asked for.
-Method: three small sources of tars; the ids of loaders are counted and compared.
+Goal: shares are exact at every frame end, no sample of a source is left out or repeated in an epoch
+of it, ranks and resumes change nothing, changes of weights keep the samples that were returned, the
+mix ends where the options say. Method: three small sources of tars; the ids of loaders are counted
+and compared.
 """
 
 import collections
@@ -43,7 +43,7 @@ def loader(mix, batch=STEP, **options):
 
 
 class Run:
-    """A loop over epochs, batch by batch, that stops and goes on."""
+    """A loop over epochs, batch by batch, that stops and continues."""
 
     def __init__(self, stream):
         self.stream, self.iterator = stream, iter(stream)
@@ -154,7 +154,7 @@ def test_home_groups(tmp_path):
     """Ranks have mostly the same blocks every epoch, of each source; worlds and resumes as ever."""
     megabyte, sizes = 1 << 20, {"a": 64, "b": 128, "c": 5}  # 8 and 16 blocks; c has no groups
     for name, size in sizes.items():
-        with open(tmp_path / f"{name}.tar", "wb") as file:  # of holes
+        with open(tmp_path / f"{name}.tar", "wb") as file:  # a sparse file
             for i in range(size):
                 info = tarfile.TarInfo(f"{name}{i:03}.bin")
                 info.size = megabyte
@@ -205,7 +205,7 @@ def test_new_weights_keep_what_was_given(sources):
     assert names[:FRAME] == plain[:FRAME] and names[FRAME:] != plain[FRAME : len(names)]
     assert shares(names[FRAME : 2 * FRAME]) == [0, 510, 510]
     assert state["weights"] == [[0, [3, 2, 1]], [FRAME, [0, 1, 1]]]
-    # A loader of the first weights takes the history over, and so does one that was given it.
+    # A loader of the first weights accepts the history, and so does one that was opened with it.
     for same in (mix, stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(FRAME, [0, 1, 1])])):
         with loader(same) as stream:
             stream.load_state_dict(state)
@@ -214,14 +214,14 @@ def test_new_weights_keep_what_was_given(sources):
 
 
 def test_weights_change_again(sources):
-    """A second change keeps what the first one gave, and both are part of the state."""
+    """A second change keeps the effect of the first, and both are part of the state."""
     mix, second = stoker.Mix(sources, [3, 2, 1], epoch=FRAME), 2 * FRAME
     with loader(mix) as stream:
         run = Run(stream)
         names = run(7)
         assert stream.set_weights([0, 1, 1]) == FRAME
         names += run(53)
-        assert stream.set_weights([1, 0, 0]) == second  # 1,200 are given
+        assert stream.set_weights([1, 0, 0]) == second  # 1,200 are returned
         names += run(60)
         state = saved(stream)
         rest = run(20)
@@ -245,7 +245,7 @@ def test_changes_given_before(sources):
         assert names[:FRAME] == plain[:FRAME]
         assert shares(names[FRAME : FRAME + 100]) == [0, 50, 50]
         assert shares(names[FRAME + 100 :]) == [2000 - FRAME - 100, 0, 0]
-    # A change that is to come: behind the end of the frame that holds the position before it.
+    # A future change: applied at the end of the frame that contains its position.
     with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME)) as stream:
         run = Run(stream)
         assert run(3)
@@ -270,7 +270,7 @@ def test_histories_that_do_not_fit(sources):
         assert stream.state_dict()["weights"] == [[0, [1, 1, 1]]]
         fresh = keys(stream, 5)
     with loader(other) as stream:
-        assert keys(stream, 5) == fresh  # what was refused changed nothing
+        assert keys(stream, 5) == fresh  # the refused call changed nothing
     late = stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(2 * FRAME, [1, 1, 1])])
     with loader(late) as stream:
         stream.load_state_dict(state)
@@ -337,7 +337,7 @@ def test_states_that_cannot_be_read(sources):
 
 
 def test_a_source_joins_later(sources):
-    """A run of two sources goes on with three: what was given stays, and so do epochs."""
+    """A run of two sources continues with three: returned samples and epochs are unchanged."""
     with loader(stoker.Mix(sources[:2], [2, 1])) as stream:
         run = Run(stream)
         first = flat(run(20))
@@ -357,7 +357,7 @@ def test_a_source_joins_later(sources):
     with loader(three) as stream:  # its states are states as others are
         stream.load_state_dict(again)
         assert keys(stream, 30) == rest
-    # All of a and b came as often as each other, before and behind the change, at a frame's end.
+    # All of a and b were returned equally often, before and after the change, at a frame's end.
     every = collections.Counter((first + names)[: frame + 420])
     for letter in "ab":
         own = [count for name, count in every.items() if name[0] == letter]
@@ -410,7 +410,7 @@ def test_ends(sources):
         names = flat(keys(stream, 3 * 123))
         for i in range(3):
             assert shares(names[123 * i : 123 * (i + 1)]) == [41, 41, 41]
-        assert len({name for name in names if name[0] == "a"}) == 123  # it goes on where it was
+        assert len({name for name in names if name[0] == "a"}) == 123  # it continues where it was
     with loader(stoker.Mix(sources, [1, 1, 1], end="renormalise"), 1, tail="keep") as stream:
         names = flat(keys(stream, TOTAL))
         assert len(stream) == len(set(names)) == TOTAL
@@ -421,7 +421,7 @@ def test_ends(sources):
         assert shares(flat(keys(stream, len(stream)))) == [300, 240, 20]
     with loader(stoker.Mix(sources, counts=[30, 12, 41]), 1, tail="keep") as stream:
         names = flat(keys(stream, 10 * 83))
-        assert len(set(names)) == TOTAL  # epochs go on where the one before was
+        assert len(set(names)) == TOTAL  # epochs continue where the one before ended
     with loader(stoker.Mix(sources, [1, 1, 1], epoch=100), tail="drop") as stream:
         assert len(stream) == 5
 
@@ -451,7 +451,7 @@ def test_weights_of_an_end_change_in_its_first_epoch(sources):
         first = flat(run(60))
         assert stream.set_weights([2, 1, 0]) == 123  # the frame ends with the mix
         rest = flat(run(len(stream) - 60))
-        # c was through at 123, so a and b go on without it: b is through first.
+        # c was exhausted at 123, so a and b continue without it: b is exhausted first.
         assert shares((first + rest)[:123]) == [41, 41, 41]
         assert shares((first + rest)[123:]) == [158, 79, 0]
         state = saved(stream)
@@ -467,7 +467,8 @@ def test_weights_of_an_end_change_in_its_first_epoch(sources):
 
 
 def test_ranks_change_weights_together(sources):
-    """After the same batch, on all ranks; and the fingerprint is that of a run that knew before."""
+    """After the same batch, on all ranks; and the fingerprint is that of a run that had the change
+    at its start."""
     mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME)
     changed = stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(FRAME, [0, 1, 1])])
     with loader(changed) as stream:
@@ -496,7 +497,7 @@ def test_ranks_that_are_known_late(sources, monkeypatch, batches):
 
 
 def test_weights_change_beside_pinned_batches(sources, monkeypatch, torch):
-    """A thread that pins has taken a batch more: it comes again, with the new weights."""
+    """A thread that pins has taken one more batch: it is returned again, with the new weights."""
     monkeypatch.setattr("stoker.loader_base.pin", lambda value: value)
     changes = [(FRAME, [0, 1, 1])]
     with loader(stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=changes)) as stream:
@@ -512,7 +513,8 @@ def test_weights_change_beside_pinned_batches(sources, monkeypatch, torch):
 
 
 def test_weights_in_any_unit(sources):
-    """Softmaxed weights have no small common measure: they are rounded, far below a sample."""
+    """Weights from softmax have no small common divisor: they are rounded, by far less than a
+    sample."""
     odd = [0.09003057317038046, 0.24472847105479764, 0.6652409557748219]
     with loader(stoker.Mix(sources, odd, epoch=1024)) as stream:
         names = flat(keys(stream, 60))
@@ -525,7 +527,7 @@ def test_weights_in_any_unit(sources):
 
 
 def test_one_source_twice(sources):
-    """The same tar as two sources: each goes through it by itself."""
+    """The same tar as two sources: each has its own epochs."""
     with loader(stoker.Mix([sources[2], sources[2]], [1, 1])) as stream:
         names = collections.Counter(flat(keys(stream, 52))[:1024])
     assert len(names) == 41  # each 12 or 13 times by either
@@ -616,7 +618,8 @@ MIXES = [
 
 @pytest.mark.parametrize(("options", "arguments"), MIXES, ids=str)
 def test_command(sources, options, arguments):
-    """What the command says of a step, and where a sample comes, is what a loader gives."""
+    """What the command prints for a step, and the position of a sample, are what a loader
+    returns."""
     arguments = ["--mix", "3,2,1", "--batch", "20", "--seed", "1", "--tail", "wrap", *arguments]
     with loader(stoker.Mix(sources, [3, 2, 1], **options)) as stream:
         epochs = [[batch["id"].tolist() for batch in stream] for _ in range(2)]

@@ -29,7 +29,7 @@ def sources(tmp_path_factory):
 
 
 def steps_of(folder, case, history, count):
-    """The global batches of a run that knew all weights at its start."""
+    """The global batches of a run that had all weights at its start."""
     tars = [str(path) for path in sorted(folder.glob("*.tar"))][:count]
     want = []
     with mix_job.open_loader(tars, case, 1, history) as loader:
@@ -39,20 +39,20 @@ def steps_of(folder, case, history, count):
 
 
 def changes_in(text):
-    """What the ranks were told: where weights change, where a source joins."""
+    """The changes that the ranks got: positions of new weights and of a new source."""
     found = [re.findall(rf"{what} at (\d+)", text) for what in ("weights change", "source joins")]
     return [int(its[0]) if its and len(set(its)) == 1 else its for its in found]
 
 
 @pytest.mark.parametrize("case", mix_job.CASES)
 def test_killed_and_resized(tmp_path, sources, case):
-    """2, 3 and 1 ranks; where the mix repeats a source joins the last of them."""
+    """2, 3 and 1 ranks; if the mix repeats, a source joins the last of them."""
     count = 4 if case == "repeat" else 3
     # Step 6 ends at 1,440. A frame of an epoch of 2,000 has 1,000 samples; without epochs, 1,020.
     border = 2000 if case == "repeat" else 2040
     history = [[0, WEIGHTS], [border, CHANGED]]
     if case == "repeat":
-        history.append([border + 1000, JOINED])  # of a job that stands at 2,400
+        history.append([border + 1000, JOINED])  # of a job at position 2,400
     want = steps_of(sources, case, history, count)
     assert want != steps_of(sources, case, history[:-1], count)
     kept = tmp_path / "kept"
@@ -74,7 +74,7 @@ def test_killed_and_resized(tmp_path, sources, case):
         assert max(max(step) for step in want[:12]) < joined
         assert all(max(step) >= joined for step in want[13:])
         return
-    # An epoch ends where c has given all, after 160 each of b and c from 2,040 on; or b too.
+    # An epoch ends when all of c was returned, after 160 each of b and c from 2,040 on; or b too.
     end = {"stop": 2040 + 320, "renormalise": 2040 + 320 + 360}[case]
     tars = [str(path) for path in sorted(sources.glob("*.tar"))][:3]
     with mix_job.open_loader(tars, case, 1, history) as loader:

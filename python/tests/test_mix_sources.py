@@ -1,9 +1,9 @@
-"""Sources of a stoker.Mix: class folders beside tars, and chosen samples of a source.
+"""Sources of a stoker.Mix: class folders together with tars, and subsets of a source.
 
-Goal: each source gives what a loader of it alone gives, pictures and labels alike; what is chosen
-of a source, or drawn, is what its settings say, in shares that are exact; ranks, resumes and
-processes change nothing; states of other choices, and classes that differ, are refused by name.
-Method: small folders and tars of pictures; samples of loaders are compared and counted.
+Goal: each source returns what a loader of it alone returns, images and labels alike; subsets and
+draws of a source follow its settings, in exact shares; ranks, resumes and processes change nothing;
+states of other subsets, and classes that differ, are refused by name. Method: small folders and
+tars of images; samples of loaders are compared and counted.
 """
 
 import collections
@@ -46,7 +46,7 @@ def loader(source, batch=STEP, **options):
 
 
 def samples(stream, epochs=1):
-    """(key, label, picture) of all that comes."""
+    """(key, label, image) of all samples."""
     found = []
     for _ in range(epochs):
         for batch in stream:
@@ -68,7 +68,7 @@ def ids(stream, batches):
 
 
 def test_folders_beside_tars(sources):
-    """Each once: what loaders of each give."""
+    """The samples of one loader for each source, each once."""
     want = collections.Counter()
     for source in sources.values():
         with loader(source, tail="keep") as one:
@@ -125,7 +125,7 @@ def test_ranks_and_resumes_with_folders(sources):
 
 
 def test_a_folder_joins_tars(sources):
-    """A state of tars goes on when a folder joins them."""
+    """A state of tars continues when a folder joins them."""
     tars = [sources["web"]]
     with loader(stoker.Mix(tars, [1], epoch=120), tail="wrap") as stream:
         ids(stream, 5)
@@ -161,7 +161,7 @@ def test_a_field_that_no_source_has(sources):
 
 
 def test_subsets_of_sources(sources):
-    """Shares are exact, and only what is chosen comes: all of it, once an epoch of the source."""
+    """Shares are exact, and only the subset is returned: all of it, once an epoch of the source."""
     web = stoker.Source(sources["web"], subset="sample % 7 == 3")
     photos = stoker.Source(sources["photos"], subset="label in (0, 2)")
     mix = stoker.Mix([web, photos, sources["drawings"]], [1, 2, 1], epoch=1024)
@@ -226,7 +226,7 @@ def test_states_of_other_choices(sources):
 
 
 def test_a_substitute_is_of_the_choice(sources, tmp_path):
-    """Under on_error="skip" another chosen sample of the same source comes."""
+    """Under on_error="skip" another sample of the same source's subset replaces it."""
     members = [
         (f"d{i}.jpg", b"no picture" if i % 4 == 0 else encoded(pixels(i, 40, 48)))
         for i in range(40)
@@ -249,7 +249,8 @@ def test_explain_knows_the_sources(sources):
 
 
 def test_command(sources):
-    """stoker order of folders beside tars: what a loader gives; proved, measured and simulated."""
+    """stoker order of folders and tars: as a loader returns them; verified, measured and
+    simulated."""
     paths = [str(source) for source in sources.values()]
     mix = stoker.Mix(paths, [3, 2, 1])
     with loader(mix, tail="drop") as stream:

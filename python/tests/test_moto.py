@@ -1,8 +1,9 @@
-"""Credentials by services as moto has them: STS, an instance's metadata (IMDSv2), with its S3.
+"""Credentials from services as moto implements them: STS, an instance's metadata (IMDSv2), with its
+S3.
 
-Goal: a role by its source_profile, a role by a web identity, and the role of an instance are asked
-for in a way that a server not of ours understands, and what it answers is used; where botocore's
-answer can be the same, it is. moto serves no portal of SSO: that is tested by servers of our own
+Goal: requests for a role by its source_profile, a role by a web identity, and the role of an
+instance are understood by a server that is not ours, and its answers are used; where botocore's
+answer can be the same, it is. moto serves no SSO portal: servers of our own test that
 (credentials_test, test_credentials.py)."""
 
 import importlib.util
@@ -76,7 +77,7 @@ def test_roles(moto, tmp_path, monkeypatch, way):
     assert told["credentials"] == "keys" and told["from"].startswith(says), told
     assert told["key"] and not told["key"].endswith("BASE")
     theirs = boto3.Session().get_credentials()
-    if way == "instance":  # one identity for all; a role's keys are new for each who asks
+    if way == "instance":  # one identity for all; a role's keys are new for each request
         assert theirs.access_key.endswith(told["key"].removeprefix("..."))
     assert theirs.method.startswith({"source_profile": "assume-role", "instance": "iam-role",
                                      "web identity": "assume-role-with-web-identity"}[way])
@@ -85,13 +86,14 @@ def test_roles(moto, tmp_path, monkeypatch, way):
     name = f"data/{way.replace(' ', '-')}"
     run("cp", tmp_path / "file", f"s3://{name}")
     assert run("cat", f"s3://{name}") == data
-    client = boto3.Session().client("s3", endpoint_url=moto)  # not the one that is kept
+    client = boto3.Session().client("s3", endpoint_url=moto)  # not the cached one
     body = client.get_object(Bucket="data", Key=name[5:])["Body"]
     assert body.read() == data
 
 
 def test_by_parts(moto, tmp_path, monkeypatch):
-    """What is no form is not sent as one: a server that looks for forms would find no body."""
+    """A body that is not a form is not sent as one: a server that parses forms would find no
+    body."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in {"AWS_ENDPOINT_URL": moto, "AWS_ACCESS_KEY_ID": "AK", "HOME": str(tmp_path),

@@ -1,10 +1,9 @@
-"""The order as a promise: `stoker order`, Loader.explain() and the fingerprint.
+"""The guarantees of the order: `stoker order`, Loader.explain() and the fingerprint.
 
-Goal: what is told of the order is what a loader delivers, on every rank; two runs with the same
-fingerprint had the same samples; the proof and the table are true.
-Method: a data set of tars made here; loaders of several world sizes, threads and batch sizes, their
-ids compared with explain(), with `stoker order` as a user runs it, and with each other through
-resumes.
+Goal: the reported order is what a loader delivers, on every rank; two runs with the same
+fingerprint had the same samples; the proof and the table are right. Method: a data set of tars made
+here; loaders of several world sizes, threads and batch sizes, their ids compared with explain(),
+with `stoker order` as a user runs it, and with each other through resumes.
 """
 
 import io
@@ -71,7 +70,7 @@ def loader(dataset, batch_size=8, **options):
 
 
 def settings(dataset, **options):
-    """Of loader(), as the command has them."""
+    """The options of loader(), in the command's spelling."""
     options = {"batch": 8, "window": 4, "groups": 4, **options}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     return ["--block-samples", dataset.block_samples, *words]
@@ -231,8 +230,8 @@ with loader() as stream:
 
 
 def test_resume_far(tmp_path):
-    """Sample 10^9 of 10^10: nothing is gone through, nothing is kept for each sample. The sparse
-    file has numbers only where the command says that the samples lie."""
+    """Sample 10^9 of 10^10: no work and no memory per sample. The sparse file has numbers only
+    where the command reports the samples."""
     path, samples, far = tmp_path / "t.bin", 10**10, 10**9
     path.touch()
     os.truncate(path, 2 * samples)

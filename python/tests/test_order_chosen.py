@@ -1,9 +1,9 @@
-"""`stoker order` of chosen samples and of mixes.
+"""`stoker order` of subsets and of mixes.
 
 Goal: every question of `stoker order` is answered for subset, weights, balance, repeats, curriculum
-and mixes as for plain orders, and the answers are what a Loader of the same options gives.
-Method: tars with labels and scores made here; the command's lines beside Loader.explain(), counts
-beside Python's own.
+and mixes as for plain orders, and the answers are what a Loader of the same options returns.
+Method: tars with labels and scores made here; the command's lines compared with Loader.explain(),
+counts with Python's own.
 """
 
 import io

@@ -241,7 +241,7 @@ def test_pack_shuffles(folder, tmp_path):
 
 
 def test_an_unfinished_pack_continues_in_its_order(folder, tmp_path):
-    """As one that an earlier release began, which kept the order by default."""
+    """An unfinished pack of an earlier release, which kept the order by default."""
 
     def stop(progress):
         if progress["shards_done"] > 1:

@@ -87,7 +87,7 @@ P = make.encoded(make.pixels(1, 8, 8))
 A = b'{"file_name": "a.jpg", "caption": "\xc3\xbc"}'
 B = b'{"n": 1.1000000000000000000001, "file_name": "b.png"}'
 IN_Y = b'{"file_name": "y/a.jpg"}'
-# What lies beside pictures: {file: bytes}, and {key: {extension: bytes}} that come of it.
+# The files next to the images: {file: bytes}, and the expected members {key: {extension: bytes}}.
 BESIDE = {
     "pictures alone": ({"a.jpg": P, "b.png": P}, {"a": {"jpg": P}, "b": {"png": P}}),
     "sidecars of pictures alone": (
@@ -122,7 +122,7 @@ BESIDE = {
 
 @pytest.mark.parametrize("row", BESIDE)
 def test_what_lies_beside_pictures(row, tmp_path, monkeypatch):
-    """It is kept as it is; from an absolute, a relative and the current path the same."""
+    """The link is copied unchanged; from an absolute, a relative and the current path the same."""
     given, want = BESIDE[row]
     for name, data in given.items():
         make.write(tmp_path / "src" / name, data)
@@ -150,7 +150,7 @@ def test_pictures_without_classes_have_no_label(tmp_path, engine):
 
 
 def test_packed_again(source, tmp_path):
-    """Labels, class names and all members come through a second packing, and a third, shuffled."""
+    """Labels, class names and all members survive a second packing, and a third, shuffled."""
     stoker.pack(source, tmp_path / "a", keep_order=True)
     stoker.pack(tmp_path / "a", tmp_path / "b", shard_bytes="128KiB", keep_order=True)
     stoker.pack(tmp_path / "b", tmp_path / "c", shuffle=3)
@@ -163,7 +163,7 @@ def test_packed_again(source, tmp_path):
         manifest = json.loads((tmp_path / name / "stoker.manifest.json").read_text())
         assert manifest["classes"] == [f"class {n}" for n in range(4)]
     assert found[0] == found[1] == found[2]
-    # In the order that was given, and in that of a loader's first epoch, sample by sample.
+    # In the order of the list, and in that of a loader's first epoch, sample by sample.
     given, again, shuffled = (list(samples) for samples in found)
     loader = stoker.Loader(
         tmp_path / "b", 200, fields={"key": "__key__"}, shuffle="full", seed=3, output="numpy"
@@ -257,7 +257,7 @@ def test_other_errors(source, tmp_path):
 
 
 def test_a_destination_inside_of_the_source(tmp_path, monkeypatch):
-    """What is written there would be packed, too, when the work goes on."""
+    """Files written there would be packed, too, when the work resumes."""
     make.tar(tmp_path / "set" / "a.tar", [("k.txt", b"text")])
     (tmp_path / "set" / "below").mkdir()
     (tmp_path / "link").symlink_to("set")
@@ -283,7 +283,7 @@ def test_progress_on_a_terminal(slow, tmp_path):
 
 
 def test_an_exception_of_progress_stops_it(slow, tmp_path):
-    """Then other settings are refused, and the same ones go on."""
+    """Then other settings are refused, and the same ones resume."""
 
     def stop(done):
         if done["shards_done"] >= 2:
@@ -401,7 +401,7 @@ def test_ctrl_c(slow, tmp_path):
 
 @contextlib.contextmanager
 def disk(place, options):
-    """A file system in memory of its own."""
+    """A file system in memory for this test."""
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -427,7 +427,8 @@ def by_writer(source, destination):
 
 @pytest.mark.parametrize("run", [by_pack, by_writer])
 def test_full_disk(run, source, tmp_path):
-    """It fails with the system's words, twice the same; with room it goes on to the same bytes."""
+    """It fails with the system's message, twice the same; with free space it resumes to the same
+    bytes."""
     with disk(tmp_path / "disk", "size=1m") as place:
         for _ in range(2):
             with pytest.raises(stoker.IOError) as caught:
@@ -490,7 +491,7 @@ def test_a_line_of_metadata_that_matches_no_image(tmp_path, place, name):
 
 
 def test_metadata_csv(tmp_path):
-    """As metadata.jsonl: of a class, and of the root; damage names its line."""
+    """With metadata.jsonl: in a class folder, and in the root; damage names its line."""
     for image in ("x/a.jpg", "x/b.jpg", "y/a.jpg"):
         make.write(tmp_path / "src" / image, P)
     make.write(tmp_path / "src/metadata.csv", b"file_name,n\r\ny/a.jpg,7\r\n")

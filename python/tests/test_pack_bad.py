@@ -1,9 +1,9 @@
 """stoker.pack(on_error="skip") and `stoker pack --on-error skip` on a real file system.
 
-Goal: damaged samples are left out, listed once each and counted; all else is what it was; the bytes
-and the list are the same whatever the threads, the policy of an earlier run, and kills.
-Method: pictures of which some are cut or no pictures, made smaller on the way; tars whose
-index has checksums, changed afterwards; what diff, verify and a Loader say of it. STOKER_SEED makes
+Goal: damaged samples are left out, listed once each and counted; all else is unchanged; the bytes
+and the list are the same whatever the threads, the policy of an earlier run, and kills. Method:
+images of which some are truncated or not images, resized on the way; tars whose index has
+checksums, changed afterwards; the results of diff, verify and a Loader on them. STOKER_SEED makes
 the same kills; STOKER_TEST_LONG: 250.
 """
 
@@ -51,7 +51,7 @@ def pack(source, destination, **options):
 
 
 def removed(a, b):
-    """What `stoker diff` says that b lacks."""
+    """The samples that b lacks, by `stoker diff`."""
     lines = list(stoker.diff(a, b))
     assert all(line.kind in ("removed", "changed") for line in lines)
     return [line.key for line in lines if line.kind == "removed"]
@@ -110,8 +110,8 @@ def test_raise_copies_what_does_not_decode(source, tmp_path):
 
 
 def test_the_policy_is_no_part_of_the_plan(tmp_path):
-    """Half of the pictures do not decode: raise copies them, until it comes to bytes that rotted.
-    Skip goes on there, to what it makes alone."""
+    """Half of the images do not decode: raise copies them, until it reaches bytes that rotted. Skip
+    resumes there, to the same result that it has alone."""
     members = []
     for number in range(48):
         data = make.encoded(make.pixels(number, 90, 120))
@@ -169,7 +169,7 @@ def run_words(words):
     ],
 )
 def test_limits(source, tmp_path, options, reason):
-    """The list is there; the same call with higher limits goes on."""
+    """The list exists; the same call with higher limits resumes."""
     listed = tmp_path / "bad.jsonl"
     with pytest.raises(stoker.LimitError, match=reason):
         pack(source, tmp_path / "dst", quarantine=listed, **options)
@@ -209,7 +209,7 @@ def test_a_list_that_cannot_be_written_is_said_at_once(source, tmp_path):
 
 
 def test_bytes_that_rotted(tmp_path):
-    """An index with checksums knows; without one a copy is a copy."""
+    """An index with checksums detects it; without one the sample is copied unchecked."""
     members = [[(f"s{n}.bin", bytes([n]) * 5000), (f"s{n}.cls", b"1")] for n in range(20)]
     tar = make.tar(tmp_path / "src" / "a.tar", [pair for sample in members for pair in sample])
     with tarfile.open(tar) as file:
@@ -231,7 +231,7 @@ def test_bytes_that_rotted(tmp_path):
 
 
 def shards(folder, gz=False):
-    """Three tars of ten pairs each; where the second's fifth pair begins."""
+    """Three tars of ten pairs each; returns the start of the second's fifth pair."""
     tars, r = [], random.Random(3)
     for shard in range(3):
         members = []
@@ -264,7 +264,8 @@ ALL = [f"s{shard}-{n}" for shard in range(3) for n in range(10)]
     ],
 )
 def test_damaged_tars(tmp_path, how, gz, left_out, listed):
-    """Raise refuses them; skip takes what is surely whole, the same by any number of threads."""
+    """Raise refuses them; skip packs the samples that are certainly complete, the same for any
+    number of threads."""
     tar, at = shards(tmp_path / "src", gz)
     data = bytearray(tar.read_bytes())
     if how == "cut":
@@ -334,7 +335,7 @@ def test_a_data_set_that_is_opened_though_damaged(tmp_path):
         with pytest.raises(stoker.TruncatedError):
             stoker.pack(dataset, tmp_path / "dst")
         assert stoker.pack(dataset, tmp_path / "dst", on_error="skip")["samples_left_out"] == 1
-    with pytest.raises(stoker.TruncatedError):  # an index tells of all
+    with pytest.raises(stoker.TruncatedError):  # an index lists them all
         stoker.index(tmp_path / "src")
 
 

@@ -1,8 +1,8 @@
-"""`stoker pack --short-side`: pictures made smaller on their way into shards.
+"""`stoker pack --short-side`: images are made smaller on their way into shards.
 
-Goal: what is too large gets the short side asked for and keeps its orientation tag; all else keeps
-its bytes; the shards are the same bytes whatever the threads.
-Method: a folder made with PIL, packed by the command, read with tarfile and PIL.
+Goal: larger images get the requested short side and keep their orientation tag; all else keeps its
+bytes; the shards are the same bytes whatever the threads. Method: a folder made with PIL, packed by
+the command, read with tarfile and PIL.
 """
 
 import io

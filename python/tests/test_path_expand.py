@@ -1,7 +1,7 @@
-"""Braces and globs in what commands and Python are given, of this machine and of stores.
+"""Braces and globs in the arguments of commands and Python, on this machine and in stores.
 
-Goal: they stand for what a shell would make of them; what has the very name of a pattern is meant
-itself; and nothing is removed but what matches, with a yes."""
+Goal: they expand as a shell would expand them; a file whose name equals the pattern is used itself;
+and removal is limited to matches, after a "yes"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAYS = ["local", "s3", "gs", "az"]
 
 @pytest.fixture(params=WAYS)
 def place(request, world, tmp_path):  # noqa: F811
-    """What the names lie below, and a function that tells which are there."""
+    """The base of the names, and a function that returns which exist."""
     if request.param == "local":
         for name in NAMES:
             (tmp_path / "x/b").mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def test_rm_removes_what_matches_and_asks(place):
     assert there() == set(NAMES)
     told("rm", "--yes", f"{base}/a*.tar")
     assert there() == set(NAMES) - {"a0.tar", "a1.tar"}
-    told("rm", f"{base}/{{a0,a1}}.tar")  # it has this very name: nobody need be asked
+    told("rm", f"{base}/{{a0,a1}}.tar")  # a file has this very name: no question is needed
     told("rm", f"{base}/literal[0].tar")
     assert there() == {"a2.txt", "b/c0.tar", "b/c1.tar", "literal0.tar"}
     assert "--recursive" in fails("rm", "--yes", f"{base}/b*", codes=(1, 2, 3))
@@ -110,7 +110,7 @@ def test_other_commands(world):  # noqa: F811
 
 
 def test_a_glob_is_looked_up_once(world, tmp_path):  # noqa: F811
-    """Nobody is asked about what the listing has told, name by name."""
+    """No request is sent per name for what the listing has shown."""
     for i in range(40):
         world.put("s3", f"x/many{i}", b"%d" % i)
     told("cp", "s3://data/x/many*", f"{tmp_path}/to/")
@@ -138,5 +138,5 @@ def test_fsspec_removes_patterns(world):  # noqa: F811
         assert "{a0,a1}.tar" not in world.below("s3", "x/")
         with pytest.raises(FileNotFoundError):
             fs.rm("stoker://s3/data/x/none*")
-        with pytest.raises(FileNotFoundError):  # whoever names it is told
+        with pytest.raises(FileNotFoundError):  # an explicit name that is missing is an error
             fs.rm("stoker://s3/data/x/a0.tar")

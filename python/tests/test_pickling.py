@@ -78,8 +78,8 @@ def through_pickle(loader):
 
 @pytest.mark.parametrize("send", [copy.copy, copy.deepcopy, through_pickle])
 def test_it_goes_on_where_it_was_sent(make, send):
-    """Before its first batch, in an epoch, behind its last batch, and behind its end; what was sent
-    goes on by itself."""
+    """Before its first batch, in an epoch, after its last batch, and after its end; the copy
+    continues independently."""
     whole = make()
     want = [epoch(whole) for _ in range(3)]
     loader = make()
@@ -109,7 +109,7 @@ def give(loader, rank, pipe):
 
 
 def test_spawned_ranks(make):
-    """Each has its own rank's share of what is left, in native threads of its own."""
+    """Each has its own rank's share of the rest, in native threads of its own."""
     want = epoch(make())
     loader = make(batch_size=BATCH // 2)
     iterator = iter(loader)
@@ -133,8 +133,8 @@ def test_spawned_ranks(make):
 
 
 def test_what_is_shared_stays_shared(places):
-    """An engine and a data set of two loaders come once; the process's own engine is that of where
-    it comes to."""
+    """An engine and a data set of two loaders are sent once; the default engine becomes that of the
+    receiving process."""
     engine = stoker.Engine(threads=1, memory="64MiB")
     dataset = stoker.Dataset(places / "a.tar", engine=engine)
     loaders = [stoker.Loader(dataset, n, fields=IDS) for n in (2, 3)]
@@ -146,7 +146,7 @@ def test_what_is_shared_stays_shared(places):
 
 
 def test_unopened_it_may_be_forked(places):
-    """It holds nothing yet; a loader that is open says what to do instead."""
+    """An unopened loader is pickled; the error of an open one says what to do instead."""
     loader = stoker.Loader(places / "a.tar", BATCH, fields=IDS, output="numpy")
     want = epoch(loader)
     loader.set_epoch(0)
@@ -227,7 +227,7 @@ def test_threads_open_it_once(places):
 
 
 class Named(stoker.Loader):
-    """A subclass with a constructor of its own."""
+    """A subclass with a different constructor."""
 
     def __init__(self, path, name):
         super().__init__(path, 4, fields=IDS, output="numpy")
@@ -259,7 +259,7 @@ class InWorkers:
 
 
 def test_workers_of_a_dataloader_are_refused(make, torch):
-    """Each would give the whole stream. One worker alone may have it."""
+    """Each would return the entire stream. One worker alone may have it."""
     from torch.utils.data import DataLoader, IterableDataset
 
     class Dataset(InWorkers, IterableDataset):

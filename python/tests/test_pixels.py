@@ -44,7 +44,7 @@ def distance(one, other):
     return np.abs(np.asarray(one).astype(int) - np.asarray(other).astype(int)).max()
 
 
-# ---- decoding: the whole picture, without a change of size ----
+# ---- decoding: the whole image, without a change of size ----
 
 SIZE = (37, 53)
 
@@ -89,7 +89,7 @@ def test_decoding_is_pils(tmp_path, engine, name):
     data = PICTURES[name]()
     images = stream(tmp_path, engine, [data], [stoker.Resize(SIZE)])
     want = make.decoded(data).transpose(2, 0, 1)
-    # Pillow carries a libwebp and a libjpeg-turbo of its own; lossy WebP may round otherwise.
+    # Pillow has its own libwebp and libjpeg-turbo; lossy WebP may round otherwise.
     assert distance(images[0], want) <= (2 if name == "webp lossy" else 0)
 
 
@@ -126,7 +126,7 @@ def test_a_crops_pixels_are_the_full_decodes(tmp_path, engine, progressive, subs
 
 
 def test_random_crop_is_a_part(tmp_path, engine):
-    """Each result lies somewhere in the full decode; over many, at many places."""
+    """Each result is somewhere in the full decode; many results are at many places."""
     data = make.encoded(make.pixels(5, 20, 24), "PNG")
     images = stream(tmp_path, engine, [data] * 60, [stoker.RandomCrop((17, 19))])
     full, places = make.decoded(data).transpose(2, 0, 1), set()
@@ -248,7 +248,7 @@ def test_center_crop_pads(tmp_path, engine, size, torch):
 
 
 def test_whole_random_resized_crop(tmp_path, engine, torch):
-    """scale and ratio that leave one box: the whole picture."""
+    """scale and ratio that allow one box only: the whole image."""
     pixels = make.pixels(11, 60, 90)
     crop = stoker.RandomResizedCrop((24, 32), scale=(1.0, 1.0), ratio=(1.5, 1.5))
     images = stream(tmp_path, engine, [make.encoded(pixels, "PNG")], [crop])
@@ -256,8 +256,8 @@ def test_whole_random_resized_crop(tmp_path, engine, torch):
 
 
 def test_random_resized_crop_boxes(tmp_path, engine):
-    """Of a picture whose pixels are their own coordinates the box can be read: its area and
-    ratio spread as asked."""
+    """An image whose pixels are their own coordinates shows the box: its area and ratio are
+    distributed as the options say."""
     y, x = np.mgrid[0:200, 0:240]
     pixels = np.stack([x, y, x * 0], -1).astype(np.uint8)
     crop = stoker.RandomResizedCrop(64, scale=(0.2, 0.6), ratio=(0.5, 2.0))

@@ -96,8 +96,8 @@ INTERRUPTED_OPENING = """
 
 
 def has_ended(child):
-    """Whether nothing of the process runs but threads that the kernel does not let go: a thread
-    that waits for a silent FUSE server outlives even SIGKILL."""
+    """True if only threads that the kernel does not release are left of the process: a thread that
+    waits for a FUSE server that does not answer outlives even SIGKILL."""
     if child.poll() is not None:
         return True
     states = []
@@ -156,7 +156,7 @@ def test_ctrl_c(busy, backend, request):
 
 
 def test_other_signals_are_handled_while_waiting(heavy):
-    """A handler runs while next() waits, and what it raises comes out of next()."""
+    """A handler runs while next() waits, and its exception is raised from next()."""
 
     class Alarm(Exception):
         pass
@@ -215,7 +215,7 @@ def test_gil_is_released(heavy):
 
 
 def test_close_from_another_thread(heavy):
-    """close() does not wait for the batch, and who waits for it is told."""
+    """close() does not wait for the batch, and a thread that waits for it gets an error."""
     loader = stoker.Loader(heavy, 600, image=[stoker.Resize((8, 8))], threads=1, output="array")
     failures = []
 
@@ -236,7 +236,7 @@ def test_close_from_another_thread(heavy):
 
 
 def test_two_threads_share_a_loader(plain, engine):
-    """Both get whole batches; together the epoch once."""
+    """Both get complete batches; together the epoch once."""
     loader = stoker.Loader(plain(128), 4, fields={"id": "__id__"}, output="array", engine=engine)
     iterator = iter(loader)
     seen, lock = [], threading.Lock()
@@ -377,7 +377,7 @@ def test_kept_batches_meet_the_budget(folder):
 
 
 def test_kept_batches_are_never_overwritten(folder, engine):
-    """Batches that are kept stay as they were, while the loader goes on around them."""
+    """Batches that the caller keeps do not change while the loader starts new epochs."""
     loader = stoker.Loader(
         folder, 4, image=[stoker.RandomResizedCrop(32)], output="numpy", engine=engine
     )

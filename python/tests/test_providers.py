@@ -1,11 +1,10 @@
 """gs:// and az://, as a loader and the command read them.
 
-Goal: the same samples, order and bytes as from a folder, by each way to be known there: HMAC keys,
-bearer token, shared key, SAS, nobody; listings of many pages, names of any bytes; an object that is
-replaced is not mixed; a secret never goes out in plain text.
-Method: servers of the tests that compute signatures by their definition and refuse all else;
-where azure-storage-blob is installed it reads from the same server, so that it is not only we who
-think that this is how it is done.
+Goal: the same samples, order and bytes as from a folder, with each kind of credentials: HMAC keys,
+bearer token, shared key, SAS, anonymous; listings of many pages, names of any bytes; an object that
+is replaced is not mixed; a secret is never sent in plain text. Method: test servers that compute
+signatures by their definition and refuse all others; if azure-storage-blob is installed, it reads
+from the same server, which verifies the server against an independent client.
 """
 
 import base64
@@ -79,7 +78,7 @@ def objects(tars):
 
 
 def google_user(clean, tmp_path, token):
-    """Application default credentials whose token service gives this token."""
+    """Application default credentials whose token service issues this token."""
     class Tokens(servers.Handler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
@@ -100,7 +99,7 @@ WAYS = ["gs nobody", "gs hmac", "gs bearer", "az nobody", "az key", "az connecti
 
 @pytest.fixture(params=WAYS)
 def store(request, clean, tars, tmp_path):
-    """A store of one kind, and what lets us in; its URLs begin with `server.base`."""
+    """A store of one kind, and its credentials; its URLs begin with `server.base`."""
     kind, _, way = request.param.partition(" ")
     tokens = None
     if kind == "gs":
@@ -143,7 +142,7 @@ def test_samples_are_those_of_a_folder(store, engine, tars):
     assert rows(f"{store.base}/t", engine) == want
     assert rows(f"{store.base}/t/train-*.tar", engine) == want
     assert not store.said[401] and not store.said[403]
-    assert store.said[206] or store.base.startswith("gs")  # where small objects come whole
+    assert store.said[206] or store.base.startswith("gs")  # where small objects are read at once
 
 
 some = pytest.mark.parametrize("store", ["gs hmac", "az key"], indirect=True)
@@ -164,7 +163,8 @@ def test_an_object_that_is_replaced(store, engine, tars):
     store.objects["data", name] = data[:1000] + b"?" + data[1001:]
     with pytest.raises(stoker.Error, match="replaced"), make.loader(
             dataset, 4, fields=FIELDS, output="numpy", tail="keep") as loader:
-        for _ in range(3):  # the bytes that were brought with the headers are those of before
+        # the bytes that were prefetched with the headers are those of the old version
+        for _ in range(3):
             list(loader)
 
 
@@ -183,7 +183,7 @@ def test_what_is_refused_is_named(store, tars):
 
 
 def test_no_secret_in_plain_text(clean, tmp_path):
-    """192.0.2.1 is nobody's: what would be sent there is refused before."""
+    """192.0.2.1 belongs to no host: the request must be refused before it is sent."""
     clean.setenv("AZURE_STORAGE_ACCOUNT", "acc")
     clean.setenv("AZURE_STORAGE_ENDPOINT", "http://192.0.2.1/acc")
     clean.setenv("AZURE_STORAGE_SAS_TOKEN", SAS)
@@ -214,7 +214,7 @@ def test_azure_itself_reads_from_the_server(tars):
 
 
 class Together(object_server.S3):
-    """Lists a class folder only when three of them are asked for at the same time."""
+    """Answers the listing of a class folder only when three such requests wait at the same time."""
 
     def list(self, bucket, query):
         if query.get("prefix", "").count("/") == 2:
@@ -244,7 +244,7 @@ def test_class_folders_are_listed_side_by_side(clean, engine):
 
 
 class Slow(object_server.S3):
-    """Lists below the root only when it is told to."""
+    """Lists below the root only if the account says so."""
 
     def list(self, bucket, query):
         if query.get("prefix") == "set/" and query.get("max-keys") != "1":
@@ -254,7 +254,7 @@ class Slow(object_server.S3):
 
 
 def test_the_same_name_at_two_servers_is_two_data_sets(clean, engine):
-    """Processes share the listing of a data set: but not one that another server gave."""
+    """Processes share the listing of a data set, but not one that another server returned."""
     servers = []
     for count in (3, 5):
         there = {("data", f"set/a/{i}.jpg"): b"%d" % i for i in range(count)}

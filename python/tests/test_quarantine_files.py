@@ -46,7 +46,7 @@ def test_another_file(tars, tmp_path, text):
 
 @pytest.mark.parametrize("rest", ["", "{", '{"shard": "b'])
 def test_own_list(tars, tmp_path, rest):
-    """Lines of an earlier run stay; what a kill left of a line goes."""
+    """Lines of an earlier run are kept; the partial line that a kill left is removed."""
     path = tmp_path / "bad.jsonl"
     _run(tars, path)
     once = path.read_text()

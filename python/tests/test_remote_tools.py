@@ -1,5 +1,5 @@
 """pack, index and verify on URLs, against Ceph's S3 gateway and nginx: the bytes are those of the
-same work on this machine, what was killed goes on, and nothing is ever replaced."""
+same work on this machine, killed runs resume, and nothing is ever replaced."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ LOOKS = {
 
 @pytest.mark.parametrize("words", LOOKS.values(), ids=LOOKS)
 def test_what_is_seen_from_here(shards, words):
-    """The same as of a folder here, but for where it lies."""
+    """The same as from a local folder, except for the paths."""
     folder, url = shards
     here, there = (run(*words, "--json", where) for where in shards)
     mixing = re.compile(r', "mixing": \{[^}]*\}')  # by labels, which are read here only
@@ -75,7 +75,8 @@ def test_what_is_seen_from_here(shards, words):
 
 
 def test_the_same_data(shards, tmp_path):
-    """info, prewarm, diff, and an epoch: of a store as of the folder that it was copied from."""
+    """info, prewarm, diff, and an epoch: the same from a store as from the folder that was copied
+    to it."""
     folder, url = shards
     here, there, warm, beside, fast = (json.loads(run(*words)) for words in (
         ["info", "--json", folder], ["info", "--json", url], ["prewarm", "--json", url],
@@ -107,8 +108,8 @@ CHOICES = [{"subset": "size > 1800"}, {"balance": "cls"}, {"weights": "size"}]
 
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: next(iter(choice)))
 def test_chosen_samples(shards, tmp_path, choice):
-    """The same as of a folder; the table of a store's data, which is only read, lies in the cache,
-    and is found there: by `stoker sample` too."""
+    """The same as for a folder; the table of a store's read-only data is in the cache, and is found
+    there: by `stoker sample` too."""
     folder, url = shards
 
     def keys(where):
@@ -128,7 +129,7 @@ def test_chosen_samples(shards, tmp_path, choice):
 
 @pytest.mark.parametrize("source", ["folder", "tars", "url"])
 def test_pack(bucket, folder, tars, tmp_path, source):
-    """As on this machine; read and proven where it is, by its index."""
+    """As on this machine; read and verified in place, by its index."""
     where = {"folder": folder, "tars": tars, "url": "s3://data/tars"}[source]
     words = ["--shard-size", "100K", "--shuffle", 3]
     run("pack", *words, where, tmp_path / "here")
@@ -148,7 +149,7 @@ def test_pack(bucket, folder, tars, tmp_path, source):
 
 
 def test_pack_in_python(ceph, bucket, tars, tmp_path):
-    """The same; a failure on the way is raised, and the same call goes on."""
+    """The same; a failure on the way is raised, and the same call resumes."""
     url = f"{bucket.url}/x"
     options = {"shard_bytes": 100_000, "shuffle": 3}
     here = stoker.pack(tars, tmp_path / "here", **options)
@@ -186,7 +187,7 @@ def test_pack_where_something_is(bucket, tars, tmp_path):
 
 @pytest.mark.parametrize("stalled", ["shard-000002.tar", "stoker.index", "stoker.manifest.json"])
 def test_killed_while_sending(ceph, bucket, tars, tmp_path, stalled):
-    """The manifest is there last; the same command goes on, and others do not get in between."""
+    """The manifest is written last; the same command resumes, and other runs cannot interfere."""
     words = ["pack", "--json", "--shard-size", "100K", tars, f"{bucket.url}/{stalled[-8:]}"]
     run("pack", "--shard-size", "100K", tars, tmp_path / "here")
     want, prefix = below(tmp_path / "here"), f"{stalled[-8:]}/"
@@ -215,7 +216,8 @@ def test_killed_while_sending(ceph, bucket, tars, tmp_path, stalled):
     assert told["samples"] == 103 and bucket.objects(prefix) == want
     now = {item["Key"]: item["LastModified"]
            for item in bucket.list_objects_v2(Bucket=bucket.name)["Contents"]}
-    assert all(now[key] == when for key, when in sent.items())  # what was there stayed
+    # the existing object was not changed
+    assert all(now[key] == when for key, when in sent.items())
     assert not list((tmp_path / "cache").glob("pack-*"))
 
 
@@ -251,7 +253,7 @@ def test_killed_while_packing(bucket, tmp_path):
 
 
 def test_another_wins(ceph, bucket, tars, tmp_path):
-    """Who wrote the manifest meanwhile keeps it: it is never replaced."""
+    """A manifest that another run wrote meanwhile stays: it is never replaced."""
     words = ["pack", "--shard-size", "100K", tars, f"{bucket.url}/x"]
     rules = [{"method": "PUT", "path": "*stoker.index", "fault": "delay", "delay_ms": 3000}]
     with Proxy("--to", ceph.url, rules=rules) as proxy:
@@ -303,7 +305,7 @@ def test_index_reads_headers(tmp_path):
 
 
 def test_index_of_a_prefix(bucket, tmp_path):
-    """In the cache, or beside the data once it is copied there; only what is new is read."""
+    """In the cache, or next to the data once it is copied there; only new shards are read."""
     make.tar(tmp_path / "d/0.tar", [(f"{i}.bin", os.urandom(1000)) for i in range(50)])
     run("cp", "-r", tmp_path / "d", f"{bucket.url}/d")
     told = json.loads(run("index", "--json", f"{bucket.url}/d"))

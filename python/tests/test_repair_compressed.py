@@ -1,11 +1,12 @@
-"""Repair of compressed shards: the same packing again, without what is damaged, and no wrong byte.
+"""Repair of compressed shards: the same compression again, without the damaged samples, and no
+wrong byte.
 
-Goal: what `stoker verify --repair` keeps of a damaged gz, zstd, bz2 or xz shard are whole samples
-with the bytes that they had; the rest of the shard is found again behind the damage where the
-packing, its seek table or the index allow it; what nothing proves is not kept.
+Goal: the samples that `stoker verify --repair` keeps of a damaged gz, zstd, bz2 or xz shard are
+complete and have their original bytes; the rest of the shard is found again after the damage if the
+compression, its seek table or the index allow it; samples that nothing verifies are not kept.
 Method: shards by the gzip, zstd, pzstd, bzip2 and xz commands and Python's modules, damaged at
 random places (STOKER_SEED), repaired, and read back by those tools and Python's tarfile.
-STOKER_TEST_LONG: each packer with each damage, 8 times.
+STOKER_TEST_LONG: each compressor with each damage, 8 times.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def test_repair(tmp_path, engine, tar, name, damage):
         found = find(tmp_path, engine, repair=True)
         kinds = [f.kind for f in found]
         if not found:
-            assert name == "zstd frames without checksums"  # then nobody can know
+            assert name == "zstd frames without checksums"  # then it cannot be known
         elif kinds[-1] == "unrepaired":
             assert path.read_bytes() == damaged and not again, found
             assert list(tmp_path.iterdir()) == [path]
@@ -190,8 +191,8 @@ def test_a_cut_shard_keeps_its_begin(tmp_path, engine, tar):
         whole = pack(tar[0])
         path.write_bytes(whole[: len(whole) * 3 // 4])
         found = find(path, engine, repair=True)
-        # What is before the cut lies under a checksum that is gone, but in bzip2, where blocks have
-        # their own.
+        # The data before the cut is covered by a checksum that is missing, except for bzip2, whose
+        # blocks have their own.
         kinds = ["packing"] if name == "bzip2" else ["packing", "unproven"]
         assert [f.kind for f in found] == kinds, found
         left = kept_of(path, tar[1])
@@ -200,7 +201,7 @@ def test_a_cut_shard_keeps_its_begin(tmp_path, engine, tar):
 
 
 def test_places_to_begin_stay(tmp_path, engine, tar):
-    """Where unpacking could begin, it can again; zstd's frames are told by a seek table."""
+    """Places where decompression could begin are kept; zstd's frames are found by a seek table."""
     for name, most in (("gzip members", 70_000), ("zstd seekable", 110_000)):
         pack, ending, _ = PACKERS[name]
         root = tmp_path / ending
@@ -226,9 +227,9 @@ def test_places_to_begin_stay(tmp_path, engine, tar):
 
 @pytest.mark.parametrize("asked", [{"checksums": True}, {"seek_points": "64KiB"}, {}])
 def test_what_an_index_saves(tmp_path, engine, tar, asked):
-    """One gzip member. Access points: what lies between them has a sum, and unpacking goes on
-    behind the damage. Checksums: each member is proved, so that a wrong checksum of the whole costs
-    one sample. Without: nothing can be told."""
+    """One gzip member. With seek points: the data between two points has a checksum, and
+    decompression resumes after the damage. With checksums: each member is verified, so a wrong
+    checksum of the whole file costs one sample. Without both: nothing can be verified."""
     path = tmp_path / "a.tar.gz"
     whole = gzip.compress(tar[0], 0, mtime=0)  # stored: a flip changes a byte
     path.write_bytes(whole)

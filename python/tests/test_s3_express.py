@@ -1,10 +1,10 @@
-"""S3 Express One Zone: sessions, listings in no order, ETags that are no MD5s.
+"""S3 Express One Zone: sessions, listings in no order, ETags that are not MD5s.
 
-Method: a server of the test that is as strict as the real one is said to be: sessions are asked for
-by SigV4 for `s3express`, all else is signed by a session's keys, with its token in
-x-amz-s3session-token; signatures are computed anew by botocore's own signers; a listing that is
-asked to start somewhere, or below half a name, is refused. boto3 reads and writes by the same
-server, so that it is not only we who think that this is how it is done."""
+Method: a server of the test that is as strict as the documentation says the real one is: sessions
+are requested with SigV4 for `s3express`, all other requests are signed by a session's keys, with
+its token in x-amz-s3session-token; botocore's own signers compute the signatures again; a listing
+with a start, or of a prefix that ends inside a name, is refused. boto3 reads and writes on the same
+server, which verifies the server against an independent client."""
 
 import calendar
 import hashlib
@@ -54,7 +54,7 @@ def signed_by(handler, key, secret, token):
 
 class Express(Sealing):
     @staticmethod
-    def etag(data):  # it looks like an MD5, and is none
+    def etag(data):  # it looks like an MD5, and is not one
         return hashlib.md5(data + b"!").hexdigest()
 
     def now(self):
@@ -174,7 +174,7 @@ def client(server):
 
 
 def test_boto3_reads_what_we_write(express, tree, tmp_path):  # noqa: F811
-    """And the reverse: the server is what botocore takes for S3 Express."""
+    """And the reverse: botocore accepts the server as S3 Express."""
     assert copy("cp", "-r", tree, f"s3://{BUCKET}/x")["files"] == len(FILES)
     assert len(express.sessions) == 1
     other = client(express)
@@ -208,8 +208,8 @@ def read(**options):
 
 @pytest.mark.parametrize("uses", [10**9, 25], ids=["one session", "it ends early"])
 def test_loader(express, uses):
-    """In the order of names, though they come in none; of many requests one asks for a session; one
-    that is refused as too old is replaced."""
+    """In the order of names, though the listing has none; of many concurrent requests one creates
+    the session; a session that is refused as expired is replaced."""
     express.objects.update(objects(60))
     express.uses = uses
     found, told = read()
@@ -223,7 +223,7 @@ def test_loader(express, uses):
 
 @pytest.mark.parametrize("ahead", [3600, -3600], ids=["ahead", "behind"])
 def test_another_clock(express, ahead):
-    """The server's clock is an hour off: sessions are asked for by its time and end by its time."""
+    """The server's clock is an hour off: sessions are requested by its time and end by its time."""
     express.ahead = ahead
     express.objects.update(objects(8))
     assert len(read()[0]) == 8
@@ -231,7 +231,7 @@ def test_another_clock(express, ahead):
 
 
 def test_read_only(express):
-    """Whoever may not have a session to write gets one to read."""
+    """A client without permission for a write session gets a read session."""
     express.objects.update(objects(3))
     express.mode = "ReadOnly"
     assert len(read()[0]) == 3

@@ -1,8 +1,8 @@
-"""Which samples a run has: subsets, weights, balance, repeats, curricula; `stoker sample`.
+"""Subsets, weights, balance, repeats, curricula of a run; `stoker sample`.
 
-Goal: a predicate chooses what Python's own eval() says; the command makes tables that loaders find.
-Method: tars made here whose values are functions of the sample's number; random predicates with a
-fixed seed, evaluated by both.
+Goal: a predicate chooses what Python's own eval() chooses; the command makes tables that loaders
+find. Method: tars made here whose values are functions of the sample's number; random predicates
+with a fixed seed, evaluated by both.
 """
 
 import io
@@ -49,7 +49,7 @@ def run(*words, status=0, cache=None):
 
 
 def values(i):
-    """What is known of sample i, by the names of columns."""
+    """The values of sample i, by the names of columns."""
     meta = {"score": (i * 37 % 100) / 8, "lang": "de" if i % 3 == 0 else "en", "n": [i % 5, 7]}
     text = f"text {i}" * (i % 9)
     return {
@@ -82,7 +82,7 @@ def data(tmp_path_factory):
 
 
 def predicate(rng, depth=0):
-    """A random one that Python reads, too."""
+    """A random predicate that Python can evaluate, too."""
     kind = rng.randrange(8 if depth < 3 else 5)
     number = rng.choice(["label", "size", "sample", "json.score", "sample % 5", "label % 2"])
     if kind == 0:
@@ -360,7 +360,7 @@ FAR = [
 
 @pytest.mark.parametrize("options", FAR, ids=str)
 def test_a_resume_far_away_goes_through_nothing(dataset, options):
-    """The position alone says what comes: a run that was gone through would not end."""
+    """The sample is a function of the position: a run that iterated to it would not end."""
     far = 10**12
     with loader(dataset, 8, tail="drop", **options) as run:
         state = {**run.state_dict(), "epoch": far, "position": 16}
@@ -486,7 +486,7 @@ def test_options_that_are_refused(dataset, options, message):
 
 
 def test_the_two_level_order(data, dataset):
-    """`stoker order` says what a loader gives, and measures it beside the other orders."""
+    """`stoker order` prints what a loader returns, and measures it with the other orders."""
 
     def order(*words):
         done = subprocess.run(
@@ -550,7 +550,7 @@ def scan_together(path, barrier, pipe, tables):
 
 @pytest.mark.parametrize("tables", ["auto", "never"])
 def test_ranks_scan_once(plain, tmp_path, monkeypatch, tables):
-    """They begin at once; one scans, and the others have its table. Where none is to be kept, each
+    """They begin at once; one scans, and the others use its table. If no table may be kept, each
     scans for itself."""
     path = tmp_path / "data" / "a.tar"
     path.parent.mkdir()

@@ -64,7 +64,7 @@ def test_it_says_who_decoded_the_pictures(tmp_path):
             want = {"stoker": 6, "progressive": 2, "not grey or three colours": 1}
             want |= {"png stoker": 2, "png libpng": 1}
             deadline = time.monotonic() + 10
-            epochs = 0  # the next ones are decoded ahead, each whole
+            epochs = 0  # the next ones are decoded ahead, each completely
             while time.monotonic() < deadline and not epochs:
                 stats = loader.stats()
                 found = stats["jpegs"] | {f"png {who}": n for who, n in stats["pngs"].items()}
@@ -131,8 +131,8 @@ def test_the_engine_decides(folder, engine):
         stoker.Loader(folder, 8, image=CHAIN, engine=engine, sandbox=True)
 
 
-# What a picture makes a decoder do that is in its hands (src/test/rogue_main.c), and the reason
-# that is given for it.
+# The actions of a decoder that an image has compromised (src/test/rogue_main.c), and the reason
+# that is reported for each.
 ROGUES = {
     "crash": "crashed",
     "abort": "crashed",
@@ -172,7 +172,7 @@ def rogue_engine():
 
 
 def test_a_rogue_picture_costs_one_sample(rogues, rogue_engine):
-    """Crashes, loops, forbidden calls and lies: the run goes on; the list says what was what."""
+    """Crashes, loops, forbidden calls and wrong replies: the run continues; the list names each."""
     loader = stoker.Loader(
         rogues, 9, seed=5, image=CHAIN, engine=rogue_engine, output="numpy", on_error="skip"
     )
@@ -208,7 +208,8 @@ def test_a_rogue_member_costs_one_sample(tmp_path, rogue_engine, kind):
 
 
 def test_large_members_are_parsed_there_too(tmp_path):
-    """What does not fit a small answer: the helper says what it needs, and that is reserved."""
+    """A result that does not fit a small answer: the helper reports the needed size, and that is
+    reserved."""
     numbers = np.arange(300_000, dtype="float32")
     stream = io.BytesIO()
     np.savez_compressed(stream, a=numbers, b=numbers[::2])

@@ -141,10 +141,10 @@ def test_packed_shards_stream_like_tars(data, engine, name):
     assert [dataset[i] for i in range(len(plain))] == [plain[i] for i in range(len(plain))]
     for shuffle in ("block", "full", "none"):
         assert stream(dataset, engine, shuffle=shuffle) == stream(plain, engine, shuffle=shuffle)
-    # What is kept is bounded; the values are the same when nothing is.
+    # The cache is bounded; the values are the same without a cache.
     small = stoker.Dataset(root, segment_cache_bytes=1, engine=engine)
     assert stream(small, engine) == stream(plain, engine)
-    # A run without asking keeps the points; the file has the same bytes whatever made it.
+    # A run without the option keeps the points; the file has the same bytes whatever made it.
     first = pathlib.Path(report.path).read_bytes()
     assert stoker.index(root, engine=engine).shards_kept == SHARDS
     stoker.index(root, seek_points="64KiB", force=True, engine=engine)
@@ -178,7 +178,7 @@ def test_one_zstd_frame_is_one_segment(tmp_path, engine):
             done = run("index", "--seek-points", root)
             assert done.returncode == 1 and b"1 of 1 compressed shards" in done.stdout
             assert b"pzstd" in done.stdout
-        assert run("index", root).returncode == 0  # nothing was asked for
+        assert run("index", root).returncode == 0  # nothing was requested
 
 
 def test_what_has_no_access_points_is_said(data, engine):
@@ -205,7 +205,7 @@ def test_what_has_no_access_points_is_said(data, engine):
 
 @pytest.mark.parametrize("lie", ["count", "sizes", "magic", "reserved"])
 def test_a_seek_table_is_not_believed(data, engine, lie):
-    """Frames count as they are; a table that says otherwise changes nothing."""
+    """Frames count as they are; a table that contradicts them changes nothing."""
     root = packed(data, "zstd seekable")
     for path in root.iterdir():
         text = bytearray(path.read_bytes())
@@ -261,7 +261,7 @@ def test_command(data):
 
 
 def told(path, rename=None):
-    """What wds2idx writes: by the tool itself if it is there, else by its rule."""
+    """The output of wds2idx: from the tool itself if it is installed, else by its rule."""
     tool = os.environ.get("STOKER_WDS2IDX")
     out = path.parent / f"{path.name.split('.')[0]}.idx"
     if tool and not rename:
@@ -293,7 +293,7 @@ def test_dali(data, engine):
         assert stoker.Dataset(data, engine=engine, **options).shards_foreign == 0
     with pytest.raises(stoker.ArgumentError):
         stoker.Dataset(data, foreign_index="perhaps", engine=engine)
-    # An index of our own is made by reading, and then the other is not asked.
+    # An index of our own is made by reading, and then the other is ignored.
     stoker.index(data, engine=engine)
     assert stoker.Dataset(data, engine=engine).shards_foreign == 0
 
@@ -320,8 +320,8 @@ def test_dali_that_is_old(data, engine):
 
 
 def energon(path, change=None):
-    """What `energon prepare` writes: where each sample begins, and the end of the last; `change`
-    makes something else of it."""
+    """The output of `energon prepare`: the start of each sample, and the end of the last; `change`
+    modifies it."""
     offsets, last = [], None
     with tarfile.open(path) as archive:
         for member in archive:
@@ -335,8 +335,8 @@ def energon(path, change=None):
 
 
 def test_energon(data, engine):
-    """Headers are read from many places at once: the data set is the same, and what is told is
-    proved by it."""
+    """Headers are read from many places at once: the data set is the same, and the headers verify
+    the index."""
     plain = stoker.Dataset(data, engine=engine)
     for path in data.glob("*.tar"):
         energon(path)
@@ -378,7 +378,7 @@ def test_pack_and_diff_do_not_believe(data, engine, tmp_path):
 
 
 def test_wids_beside(data, engine):
-    """A folder with the JSON of widsindex in it: what that says of the shards is compared."""
+    """A folder with the JSON of widsindex in it: its statements about the shards are compared."""
     plain = stoker.Dataset(data, engine=engine)
     shards = [
         {"url": path.name, "nsamples": SAMPLES, "filesize": path.stat().st_size}

@@ -91,11 +91,12 @@ def stoker_run(*words, ok=0, **more):
 
 @pytest.mark.parametrize("mode", ["ignored", "416", "416 with a size", "chunked"])
 def test_one_transfer(odd, tmp_path, mode):
-    """A server without ranges, or without a length: each byte of a file comes once."""
+    """A server without ranges, or without a length: each byte of a file is sent once."""
     odd.mode, odd.data = mode, random_bytes(64 * MB + 5, 1)
     stoker_run("cp", f"{odd.url}/file", tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == odd.data
-    # What fits into the buffers of a connection may be sent to a request of the first byte.
+    # The buffers of a connection may fill with data before the client ends a request for the first
+    # byte.
     assert odd.sent <= 1.25 * len(odd.data)
 
 

@@ -1,4 +1,4 @@
-"""ShardWriter: what goes in comes back, mistakes are refused, and stops are gone on from.
+"""ShardWriter: written samples are read back, mistakes are refused, and interrupted writers resume.
 
 Goal: every kind of value as stoker and webdataset read it; each refusal typed, and without a trace
 in the result; the same bytes after any interruption inside one process (kills: test_pack.py).
@@ -110,7 +110,7 @@ def test_values(tmp_path):
 
 
 def theirs(folder):
-    """The samples as webdataset gives them; the keys that it adds are left out."""
+    """The samples as webdataset returns them; the keys that it adds are left out."""
     webdataset = pytest.importorskip("webdataset")
     shards = sorted(map(str, folder.glob("*.tar")))
     for sample in webdataset.WebDataset(shards, shardshuffle=False):
@@ -262,7 +262,7 @@ def test_destination_in_use(tmp_path):
 
 
 def test_an_exception_does_not_commit(tmp_path, whole):
-    """The same arguments go on; others are refused, and told apart."""
+    """The same arguments resume; others are refused by name."""
     destination, classes = tmp_path / "dst", ["cat", "dog"]
     for stop in (13, 14, 31, 39):
         with pytest.raises(ZeroDivisionError):
@@ -283,7 +283,7 @@ def test_an_exception_does_not_commit(tmp_path, whole):
         assert 31 < writer.samples_done < 40
         assert writer.resume_key == f"k/{writer.samples_done - 1:03}"
         with pytest.raises(stoker.ArgumentError, match="was already added"):
-            writer.write(small(0))  # who leaves out nothing is told so
+            writer.write(small(0))  # without on_error="skip" it is an error
         for number in range(writer.samples_done, 40):
             writer.write(small(number))
     assert files(destination) == whole
@@ -330,7 +330,7 @@ def test_the_engine_may_be_closed_first(tmp_path):
 
 
 def test_forgotten_writers(tmp_path):
-    """One that is let go without close leaves its folder to go on in."""
+    """A writer that is released without close leaves a folder from which a new one resumes."""
     writer = stoker.ShardWriter(tmp_path / "dst")
     writer.write(small(1))
     del writer
@@ -341,7 +341,7 @@ def test_forgotten_writers(tmp_path):
 
 
 def test_threads_with_a_lock(tmp_path):
-    """From any thread, one at a time; two at once are refused or come one after the other."""
+    """From any thread, one at a time; two at once are refused or run one after the other."""
     lock, numbers = threading.Lock(), itertools.count()
     with stoker.ShardWriter(tmp_path / "dst", shard_bytes="64KiB") as writer:
 

@@ -1,5 +1,5 @@
-"""Processes of a machine that open the same path at once: who waits for another hears Ctrl-C, and
-waits no longer than it was told."""
+"""Processes of a machine that open the same path at once: a process that waits for another reacts
+to Ctrl-C, and waits no longer than its deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 
 WAIT = 120
 COMMAND = os.environ.get("STOKER_COMMAND", "stoker")
-# Who is asked, and as whom: of these, none changes what another process means by a URL unseen.
+# Variables that select servers and identities: processes with different values never share a
+# result.
 IDENTITY = """AWS_ROLE_ARN AWS_WEB_IDENTITY_TOKEN_FILE AWS_NO_SIGN_REQUEST AWS_REQUEST_PAYER
 AWS_DEFAULT_PROFILE AWS_DEFAULT_REGION AWS_ACCESS_KEY_ID AWS_CONTAINER_CREDENTIALS_RELATIVE_URI
 AWS_CONTAINER_CREDENTIALS_FULL_URI GS_ACCESS_KEY_ID GS_NO_SIGN_REQUEST GS_USER_PROJECT
@@ -32,7 +33,7 @@ stoker.Dataset(sys.argv[1], engine=engine, skip_files=len(sys.argv) > 4)
 
 
 class Silent:
-    """A web server that tells sizes, has no index, and gives no bytes."""
+    """A web server that reports sizes, has no index, and sends no bytes."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -103,7 +104,7 @@ def test_waiting_for_another(started, tmp_path):
     second.send_signal(signal.SIGINT)
     _, told = second.communicate(timeout=WAIT)  # 600 s would be too long
     assert "KeyboardInterrupt" in told and second.returncode != 0
-    third = start(1, 0.1)  # which then asks by itself, and hears nothing
+    third = start(1, 0.1)  # which then opens the path by itself, and gets no answer
     _, told = third.communicate(timeout=WAIT)
     assert "TimeoutError" in told and server.url in told
     assert first.poll() is None
@@ -139,7 +140,7 @@ def test_who_is_asked_and_as_whom_is_a_turn_of_its_own(tmp_path):
             start(**{name: "another"})
             until(lambda: len(files(tmp_path, "lock")) + len(files(tmp_path, "wait")) > i + 2)
             assert len(files(tmp_path, "wait")) == 1, name
-        for path in tmp_path.glob("stoker-turns-*/*"):  # of what is told, a hash alone is kept
+        for path in tmp_path.glob("stoker-turns-*/*"):  # the names contain a hash only
             assert "another" not in path.name and path.stat().st_size == 0
     finally:
         for process in processes:

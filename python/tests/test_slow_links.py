@@ -1,4 +1,4 @@
-"""A link that is slow is no fault: what leaves this machine slowly is sent once."""
+"""A slow link is not a failure: a body that leaves this machine slowly is sent once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from test_sse_keys import Sealing
 
 BYTES = 7 << 20
 TIMEOUT = 6.0  # seconds; a third of it may nothing leave
-KERNEL = 4 << 20  # bytes that the kernel takes of a sender at most: what net.ipv4.tcp_wmem has
+# the most bytes that the kernel accepts of a sender: the value of net.ipv4.tcp_wmem
+KERNEL = 4 << 20
 SECONDS = 6.4  # for which they leave it
 
 
 class Slow(Sealing):
-    """Reads the body of the first two PUTs slowly, as far as the sender's kernel has it."""
+    """Reads the body of the first two PUTs slowly, up to the size of the sender's kernel buffer."""
 
     def do_PUT(self):
         server, length = self.server, int(self.headers["Content-Length"])

@@ -1,8 +1,9 @@
-"""Encryption of objects by keys: SSE-C, whose key goes with each request, and SSE-KMS.
+"""Encryption of objects with customer keys: SSE-C, whose key is sent with each request, and
+SSE-KMS.
 
-Goal: what is written with a key boto3 reads with it, and nobody without; and the reverse; no key is
-in what is printed, or goes out in plain text. Method: Ceph's gateway for SSE-C; where Ceph knows no
-more, a server of the test that is strict: a key that is missing, wrong or too many is refused."""
+Goal: boto3 reads with the key what stoker wrote with it, and not without; and the reverse; no key
+is printed or sent in plain text. Method: Ceph's gateway for SSE-C; for what Ceph does not support,
+a strict server of the test: a key that is missing, wrong or superfluous is refused."""
 
 import base64
 import hashlib
@@ -29,7 +30,8 @@ def silent(text):
 
 @pytest.mark.parametrize("kind", ["variable", "raw file", "lines"])
 def test_written(bucket, tree, tmp_path, monkeypatch, kind):  # noqa: F811
-    """What we write with a key, whole and by parts, boto3 reads with it, and not without."""
+    """Objects that stoker writes with a key, at once and by parts, are read by boto3 with it, and
+    not without."""
     from botocore.exceptions import ClientError
 
     if kind == "variable":
@@ -57,8 +59,8 @@ def test_written(bucket, tree, tmp_path, monkeypatch, kind):  # noqa: F811
 
 
 def test_read(bucket, tars, tmp_path, monkeypatch):  # noqa: F811
-    """What boto3 wrote with a key, the loader and the command read with it; without, or with
-    another, the error says what is missing."""
+    """Objects that boto3 wrote with a key are read by the loader and the command with it; without
+    it, or with another, the error names what is missing."""
     for path in sorted(tars.glob("*.tar")):
         bucket.put_object(Bucket=bucket.name, Key=f"t/{path.name}", Body=path.read_bytes(),
                           **CUSTOMER)
@@ -90,7 +92,7 @@ def test_read(bucket, tars, tmp_path, monkeypatch):  # noqa: F811
 
 
 class Sealing(object_server.S3):
-    """Objects with what they were encrypted by: `server.sealed` by name."""
+    """Objects with their encryption: `server.sealed` by name."""
 
     def customer(self, before=""):
         base = f"x-amz-{before}server-side-encryption-customer-"
@@ -188,7 +190,7 @@ def sealing(clean):  # noqa: F811
 
 
 class Within(Sealing):
-    """Writes only what is new, where that is asked for; ETags of what lies in odd/ are no MD5s."""
+    """Writes only new objects, if the request says so; ETags of objects in odd/ are not MD5s."""
 
     def etag(self, data):
         return Sealing.etag(data + b"!" * self.split()[1].startswith("odd/"))
@@ -203,8 +205,9 @@ class Within(Sealing):
 
 @pytest.mark.parametrize("source", ["a/x", "odd/x"])
 def test_copied_within_and_not_told(sealing, clean, source):  # noqa: F811
-    """The answer to a copy that must be a new object is lost, and the next try is refused: what is
-    there is ours, by ETag or by its bytes; another object of that size is not."""
+    """The answer to a copy that must make a new object is lost, and the next try is refused: the
+    existing object is recognised as ours by ETag or by its bytes; another object of that size is
+    not."""
     sealing.RequestHandlerClass = Within
     data = random_bytes(1000, 1)
     sealing.objects["data", source] = data
@@ -224,7 +227,7 @@ def test_copied_within_and_not_told(sealing, clean, source):  # noqa: F811
 
 @pytest.mark.parametrize("size", [1000, LARGE], ids=["whole", "by parts"])
 def test_copied_within(sealing, clean, size):  # noqa: F811
-    """A copy that the server makes changes the key, gives one, and takes one away."""
+    """A copy on the server changes the key, adds one, and removes one."""
     data = random_bytes(size, 1)
     clean.setenv("STOKER_SSE_C_KEY", f"s3://data/old {TEXT}\ns3://data/new {OTHER_TEXT}")
     sealing.objects["data", "old/x"], sealing.sealed["data", "old/x"] = data, TEXT
@@ -312,7 +315,7 @@ def test_no_keys(sealing, clean, tmp_path, text, says):  # noqa: F811
 
 
 def test_not_in_plain_text(clean, tmp_path):  # noqa: F811
-    """By plain HTTP a key goes to this machine at most."""
+    """By plain HTTP a key is sent to this machine only."""
     for name, value in {"AWS_ENDPOINT_URL": "http://store.invalid", "AWS_ACCESS_KEY_ID": "a",
                         "AWS_SECRET_ACCESS_KEY": "b", "STOKER_SSE_C_KEY": TEXT}.items():
         clean.setenv(name, value)

@@ -1,7 +1,7 @@
-"""stoker stat: what an object is, though it cannot be read, or HEAD is not allowed.
+"""stoker stat: metadata of an object, even if it cannot be read or HEAD is not allowed.
 
-Archived objects are told with class and state, and to read one is still the error that names the
-call that restores it. Looking at an object is a GET of one byte, never of all."""
+Archived objects are reported with class and state, and a read is still the error that names the
+call that restores them. stat sends a GET of one byte, never of the whole object."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*words, **environment):
 
 
 def look(url, **environment):
-    """What the command says, as text and as JSON."""
+    """The output of the command, as text and as JSON."""
     text, found = run("stat", url, **environment), run("stat", "--json", url, **environment)
     assert text.returncode == found.returncode == 0, text.stderr
     return text.stdout, json.loads(found.stdout)
@@ -50,7 +50,7 @@ class Bucket(write_server.Writing):
         super().give(data, **more)
 
 
-OBJECTS = {  # key: class and x-amz-restore; what is told; whether it can be read
+OBJECTS = {  # key: class and x-amz-restore; the output; whether it can be read
     "plain": (("", ""), {}, True),
     "rare": (("STANDARD_IA", ""), {"storage_class": "STANDARD_IA"}, True),
     "instant": (("GLACIER_IR", ""), {"storage_class": "GLACIER_IR"}, True),
@@ -105,7 +105,7 @@ def test_archived_objects_from_python(bucket, monkeypatch):
 
 
 def test_who_may_not_even_look(bucket):
-    """Then the refusal is what it was."""
+    """Then the error is the same as before."""
     bucket.script = lambda request: request.command == "HEAD" and (request.say(403) or True)
     told = run("stat", "s3://b/cold", **write_server.environment(bucket))
     assert told.returncode == 3 and "restore-object" in told.stderr and not told.stdout

@@ -1,6 +1,7 @@
-"""Data in stores, read by a loader and by the command: Ceph's S3 gateway, nginx near and far.
+"""Data in stores, read by a loader and by the command: Ceph's S3 gateway, nginx with and without
+latency.
 
-What lies in a store is what lies in a folder: the same samples, order, bytes and states."""
+Data in a store equals data in a folder: the same samples, order, bytes and states."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from test_cli import COMMAND
 FIELDS = {"id": "__id__", "key": "__key__", "jpg": stoker.Bytes("jpg"), "bin": stoker.Bytes("bin"),
           "label": stoker.Int("cls")}
 LARGE = conftest.LARGE
-WAIT = 120  # seconds: a bound for what ends much sooner
+WAIT = 120  # seconds: a bound for work that ends much sooner
 
 
 def rows(source, engine, fields=FIELDS, batch_size=8, epochs=1, **options):
@@ -98,7 +99,7 @@ def test_ceph_far_away(ceph, shelf, engine, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("memory", [None, 40 << 20], ids=["enough", "little"])
 def test_bytes_are_asked_for_once(nginx, shelf, memory):
-    """The first epoch without an index: what the walk over headers brings is kept until it was
+    """The first epoch without an index: the data that the header scan fetched is kept until it was
     read, if there is memory for it; if not, the bytes are the same."""
     (shelf / "once").mkdir(exist_ok=True)
     rng = random.Random(1)
@@ -118,7 +119,7 @@ def test_bytes_are_asked_for_once(nginx, shelf, memory):
         stats = loader.stats()
     assert [tuple(row) for row in found] == want and len(want) == 270
     assert not memory or stats["memory_bytes_peak"] <= memory
-    # Towards its end reads of the next epoch are under way, which bring what was let go.
+    # Towards its end, reads of the next epoch are in flight, which fetch released data again.
     assert memory or asked[len(asked) // 2] <= size + 100
 
 
@@ -132,7 +133,7 @@ def test_large_members(ceph, nginx, shelf, engine):
 
 
 def test_class_folders_in_s3(ceph, shelf, engine):
-    """Names with blanks, plus signs, percent signs and umlauts are what they are."""
+    """Names with blanks, plus signs, percent signs and umlauts are used unchanged."""
     fields = {"key": "__key__", "jpg": stoker.Bytes("jpg"), "label": stoker.Label()}
     want = rows(shelf / "pictures", engine, fields, seed=1)
     assert len(want) == 24 and len({row[2] for row in want}) == 3
@@ -147,7 +148,7 @@ def test_class_folders_in_s3(ceph, shelf, engine):
 
 
 def test_resume(ceph, shelf, engine):
-    """A state of local files goes on in the store, and the reverse: it is the same data."""
+    """A state of local files continues in the store, and the reverse: it is the same data."""
     def open_at(base):
         return make.loader(f"{base}/tars", 7, fields={"id": "__id__", "bin": FIELDS["bin"]},
                              seed=9, engine=engine, output="numpy")
@@ -169,8 +170,8 @@ def test_resume(ceph, shelf, engine):
 
 
 def test_index_of_s3(ceph, shelf, engine, tmp_path, monkeypatch):
-    """A remote set's index lies in the cache; with it no header is read, and replacing a shard is
-    seen."""
+    """A remote data set's index is in the cache; with it no header is read, and a replaced shard is
+    detected."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     client = ceph.client()
     client.create_bucket(Bucket="indexed")
@@ -183,7 +184,7 @@ def test_index_of_s3(ceph, shelf, engine, tmp_path, monkeypatch):
         dataset = stoker.Dataset("s3://indexed/set", engine=fresh, index="require")
         assert len(dataset) == len(want)
     assert rows("s3://indexed/set", engine) == want
-    # The index beside the data, as one who uploads a folder has it.
+    # The index is next to the data, as a user who uploads a folder has it.
     local = stoker.index(shelf / "tars", engine=engine)
     client.put_object(Bucket="data", Key="tars/stoker.index",
                       Body=pathlib.Path(local.path).read_bytes())
@@ -266,16 +267,17 @@ def test_commands(ceph, nginx, shelf, tmp_path):
 
 
 def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
-    """What was sent, as nginx's log has it; the cost by the table that is named."""
+    """The requests, as nginx's log has them; the cost by the named price table."""
     with stoker.Engine(threads=1, memory="128MiB") as engine:
         asked = len(nginx.log.read_text().splitlines())
         idle = engine.store_stats()
-        assert idle.pop("manners")["alone"] is None  # nothing was asked yet
+        assert idle.pop("manners")["alone"] is None  # no request was sent yet
         assert idle == {"retries": dict.fromkeys(("throttled", "transient", "other"), 0),
                         "damaged": 0, "cost": 0.0}
         rows(f"{nginx.url}/tars/train-{{000..004}}.tar", engine)
         until = time.monotonic() + 60
-        while True:  # nginx logs what it has answered, and reads of the next epoch go on a while
+        # nginx logs after it has answered, and reads of the next epoch continue for a while
+        while True:
             web = engine.store_stats()
             logged = nginx.log.read_text().splitlines()[asked:]
             if web["http"]["requests"] == len(logged) or time.monotonic() > until:
@@ -302,7 +304,7 @@ def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
 
 
 def test_ranks_read_their_share(ceph, shelf):
-    """Processes that know nothing of each other read disjoint shares that are all of it."""
+    """Independent processes read disjoint shares that together are all of it."""
     code = """
 import sys, stoker
 with stoker.Loader("s3://data/tars", 5, fields={"id": "__id__"}, seed=2, rank=int(sys.argv[1]),

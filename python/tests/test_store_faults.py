@@ -1,8 +1,8 @@
-"""What can go wrong between a client and a store, scenario by scenario, behind a fault proxy.
+"""Faults between a client and a store, scenario by scenario, behind a fault proxy.
 
-Whatever is done to requests for bytes (by S3 and by plain HTTP) and to lists: the data are exact,
-or there is an error that names the URL; never other bytes, and never a wait without an end. One
-proxy serves a folder with a bucket for each scenario; the scenarios run side by side."""
+Whatever fault affects requests for bytes (by S3 and by plain HTTP) and for lists: the data is
+exact, or an error names the URL; never wrong bytes, and never an endless wait. One proxy serves a
+folder with a bucket for each scenario; the scenarios run side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from object_server import checksum
 from test_fault_proxy import Proxy
 
 TIMEOUT = 3.0  # seconds: read_timeout of the engines
-HANG = 60  # seconds: what takes as long would never have ended
+HANG = 60  # seconds: work that takes as long would never have ended
 TURNS = 24
 LONG = bool(os.environ.get("STOKER_TEST_LONG"))  # all again, twice or later
 SAMPLES = 12
@@ -35,7 +35,7 @@ def status(code, word="", **more):
     return {"fault": "status", "status": code, **({"code": word} if word else {}), **more}
 
 
-PASSING = {  # what goes away when it is asked for again
+PASSING = {  # faults that end when the request is repeated
     "reset": {"fault": "reset"},
     "reset at 0": {"fault": "reset", "at": 0},
     "reset at 1": {"fault": "reset", "at": 1},
@@ -66,7 +66,7 @@ def answer(code, body="", **headers):
     return {"fault": "answer", "status": code, "body": body, "headers": headers}
 
 
-ODD = {  # what is no answer to anything
+ODD = {  # no answer to the request at all
     "HTTP/0.9": {"fault": "raw", "body": "only a body"},
     "HTTP/2": {"fault": "raw", "body": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
     "TLS, where there is none": {"fault": "raw", "body": "\x15\x03\x03\x01\x02\x02F"},
@@ -100,9 +100,9 @@ ODD = {  # what is no answer to anything
 }
 
 
-# Answers to other requests, as caches and proxies mix them up: with what they tell of themselves.
+# Answers to other requests, as faulty caches and proxies send them: with their headers.
 OTHER, LONGER = "/other/set/a.tar", "/other/set/longer.tar"
-ITS = {"ETag": "@ETAG@"}  # a body alone came from elsewhere
+ITS = {"ETag": "@ETAG@"}  # only the body is of another answer
 SEALED = {**ITS, "x-amz-checksum-crc32c": "@CRC32C@", "Repr-Digest": "sha-256=:@SHA256@:"}
 FROM_2 = {"from": 2}
 
@@ -111,9 +111,10 @@ def swap(**more):
     return {"fault": "swap", **more}
 
 
-# What nobody could find out is not here: test_what_nobody_tells.
+# Faults that no client can detect are not here: test_what_nobody_tells.
 SWAPPED = {
-    # One such answer fails who waits for it; where it was only brought ahead, it comes again.
+    # A read that waits for such an answer fails; if the data was only prefetched, it is requested
+    # again.
     "another's answer, later": (swap(**{"with": OTHER}, **LATER), EITHER),
     "another's answers, from the second on": (swap(**{"with": OTHER}, **FROM_2), FAILS),
     "another's answers, of another size": (swap(**{"with": LONGER}, **FROM_2), FAILS),
@@ -235,7 +236,7 @@ SCENARIOS = {
     "ever other lists": ({"fault": "endless-list", **ALWAYS}, FAILS),
     "slow loris": ({"fault": "slow", "rate": 2000, **ONCE}, EITHER),
 }
-# What is done to bytes, where no list is meant, or the reverse, may leave the other alone.
+# A rule for bytes that does not mention lists, or the reverse, need not affect the other.
 LISTS_ONLY = {"XML bomb", "deep XML", "the same list for ever", "ever other lists",
               *(f"list: {name}" for name in LISTS)}
 BYTES_ONLY = {*SWAPPED, "a range of another unit", "other ETag", "wrong range", "wrong range, once",
@@ -249,7 +250,7 @@ def scenarios(kind):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with a bucket for each scenario, and what it holds."""
+    """A folder with a bucket for each scenario, and its contents."""
     root = tmp_path_factory.mktemp("faults")
     members = [(f"s{i:02}.bin", bytes([i]) * (900 + 37 * i)) for i in range(SAMPLES)]
     original = make.tar(root / "original.tar", members)
@@ -269,7 +270,7 @@ def place(tmp_path_factory):
 
 
 def marks_of(shard):
-    """What the marks in scenarios stand for."""
+    """The values of the placeholders in scenarios."""
     told, data = shard.stat(), shard.read_bytes()
     return {"@SIZE@": str(told.st_size),
             "@ETAG@": f'"{told.st_size:x}-{told.st_mtime_ns:x}-{told.st_ino:x}"',
@@ -286,8 +287,8 @@ def fill(fault, marks):
 
 
 def read(url, **more):
-    """The bytes of all samples; the text of the error; and seconds. Folders are listed twice: what
-    one listing told is not asked for again when it is opened, but when it is opened again."""
+    """The bytes of all samples; the text of the error; and seconds. Folders are listed twice: one
+    open uses the cached listing, another open lists again."""
     start = time.monotonic()
     try:
         with stoker.Engine(threads=1, memory="128MiB", read_timeout=TIMEOUT,
@@ -359,8 +360,8 @@ def test_scenarios(place, kind, monkeypatch, tmp_path):
 
 
 def test_what_nobody_tells(place, monkeypatch):
-    """Another object of the same size, its answers from the first one on, or its body under this
-    one's ETag, is what its server says it is: docs/stores.md says so. An MD5 tells it."""
+    """Another object of the same size, from the first answer on, or its body under this one's ETag,
+    cannot be told from the right one: docs/stores.md says so. An MD5 detects it."""
     buckets, samples = place
     shard = buckets / "get000/set/a.tar"
     tag = {"ETag": f'"{hashlib.md5(shard.read_bytes()).hexdigest()}"'}
@@ -368,7 +369,7 @@ def test_what_nobody_tells(place, monkeypatch):
     rules = [{"path": "/get000/*", **swap(**{"with": OTHER})},
              {"path": "/get001/*", **swap(**{"with": OTHER}, headers=tag, **LATER)},
              {"path": "/get002/*", **swap(**{"with": OTHER}, headers=tag, **LATER)},
-             # Whose server has no such ETag, and is not asked for it.
+             # A server without such ETags; the check is not requested.
              swap(**{"with": "/get000/set/a.tar"}, headers=tag)]
     with Proxy("--folder", buckets, rules=rules) as proxy:
         ask(proxy, monkeypatch)

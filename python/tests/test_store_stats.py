@@ -1,9 +1,9 @@
 """`Engine.store_stats()`: each request in its row and its column, as the servers saw it, and its
 price.
 
-Goal: no kind of store counts in another's row, or beyond the last; what writes, removes and lists
-is counted and priced as such. Method: the same errands with every kind of store, each a server of
-the tests that writes down what it answers; the counts are equal, not near."""
+Goal: no kind of store counts in another's row, or past the last; writes, removals and listings are
+counted and priced as such. Method: the same requests to every kind of store, each a test server
+that records its answers; the counts are exactly equal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRICES = {"get": 1.0, "list": 1e3, "put": 1e6, "delete": 1e9, "gigabyte": 0.0}
 
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch, tmp_path):
-    """No settings of this machine, and a price for each column that shows in a digit of its own."""
+    """No settings of this machine, and for each column a price with a digit of its own."""
     for name, value in {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
                         "AWS_EC2_METADATA_DISABLED": "true", "AWS_ACCESS_KEY_ID": "a",
                         "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "us-east-1"}.items():
@@ -42,7 +42,7 @@ def files(tmp_path):
 
 
 def sort(lines):
-    """What servers answered, by what it is."""
+    """The servers' answers by kind of request."""
     counts = dict.fromkeys(COLUMNS, 0)
     for method, path in lines:
         query = dict(urllib.parse.parse_qsl(path.partition("?")[2], keep_blank_values=True))

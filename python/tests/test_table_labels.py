@@ -99,7 +99,7 @@ def test_numbers_and_names_together_are_an_error(picture, tmp_path, values):
 
 @pytest.fixture
 def tables(tmp_path, picture):
-    """Three tables in two folders, each with pictures beside it."""
+    """Three tables in two folders, each next to its images."""
     found = []
     for name, ending in (("a", "csv"), ("b", "jsonl"), ("sub/c", "csv")):
         path = tmp_path / "in" / f"{name}.{ending}"

@@ -1,7 +1,8 @@
-"""pack_table: tables of pictures, in every form; rows that fail; kills.
+"""pack_table: tables of images, in every form; rows that fail; kills.
 
-Goal: the same tars from each kind of table; labels, captions and other columns kept; what cannot be
-had goes through one policy and is listed once, also over kills; nothing is fetched by itself.
+Goal: the same tars from each kind of table; labels, captions and other columns kept; rows that
+cannot be packed follow one policy and are listed once, also over kills; the function downloads
+nothing by itself.
 """
 
 import csv
@@ -114,7 +115,7 @@ def test_kinds_of_tables(ending, from_rows, rows, pictures, tmp_path):
 
 
 def test_columns(rows, pictures, tmp_path):
-    """Numbers stay labels, other columns become JSON, a column gives the keys."""
+    """Numbers stay labels, other columns become JSON, one column is the keys."""
     keyed = [{**row, "k": f"b/{n}", "none": None} for n, row in enumerate(rows)]
     pack = functools.partial(stoker.pack_table, keyed, base=pictures, key="k", label="number")
     pack(tmp_path / "a", extra=["score", "none"], text="none")
@@ -159,7 +160,7 @@ def test_names_of_pictures(rows, pictures, tmp_path):
 
 @pytest.fixture
 def server(pictures):
-    """An http server; its list has what was asked for."""
+    """An http server; its list records the requests."""
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self):
             asked = self.server.seen
@@ -218,7 +219,7 @@ def test_fetch(server, rows, pictures, tmp_path):
 
 @pytest.fixture
 def mixed(rows, pictures, tmp_path):
-    """Rows of which some fail: (table, {number: what the error says})."""
+    """Rows of which some fail: (table, {number: error text})."""
     make.write(tmp_path / "page.jpg", b"<html>sorry</html>")
     make.write(tmp_path / "empty.jpg", b"")
     make.write(tmp_path / "large.jpg", b"\xff\xd8\xff" + bytes(70_000))
@@ -353,7 +354,7 @@ def test_refused(row, tmp_path, monkeypatch):
     ],
 )
 def test_damaged_tables(name, data, tmp_path):
-    """Never skipped: what a table of another shape would pack is not known."""
+    """Never skipped: the packed rows of a table of another shape would be unknown."""
     make.write(tmp_path / "x", make.encoded(make.pixels(1, 8, 8)))
     with pytest.raises(stoker.FormatError, match="cannot be read") as caught:
         stoker.pack_table(make.write(tmp_path / name, data), tmp_path / "dst", on_error="skip")
@@ -382,7 +383,7 @@ def test_a_file_that_is_no_quarantine_is_left_alone(rows, pictures, tmp_path):
 
 
 def test_a_quarantine_is_never_shorter_than_what_is_kept(tmp_path, monkeypatch):
-    """Killed between its opening and its first line, a run that goes on has lost none of them."""
+    """Killed between its opening and its first line; the resumed run has lost none of them."""
     lines = [stoker.BadRow(row, f"p{row}", "MISSING", "no")._asdict() for row in range(9)]
     path = tmp_path / "bad"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"row": 9, "to')
@@ -418,7 +419,7 @@ def test_the_list_of_another_table_stays(rows, pictures, tmp_path):
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_a_key_that_comes_twice(pictures, rows, tmp_path, listed):
-    """Row 4 has the key of row 40 and no picture: after a kill the run goes on behind row 40."""
+    """Row 4 has the key of row 40 and no image: after a kill the run resumes after row 40."""
     names = [row["file_name"] for row in rows]
     table = [{"file_name": names[n % len(names)], "k": f"k{n}"} for n in range(80)]
     table[4] = {"file_name": "absent.png", "k": "k40"}
@@ -470,7 +471,7 @@ def test_killed_at_any_instant(rows, pictures, tmp_path):
             assert files(tmp_path / "dst") == files(tmp_path / "want")
             assert (tmp_path / "bad").read_bytes() == (tmp_path / "want bad").read_bytes()
             shutil.rmtree(tmp_path / "dst")
-    child = start(TABLE, *words)  # and one that surely leaves something to go on with
+    child = start(TABLE, *words)  # and a run that certainly leaves work to resume
     while not (some := [*tmp_path.glob("dst.part/*.done")]) and not is_done(tmp_path / "dst"):
         time.sleep(0.001)
     child.send_signal(signal.SIGKILL)

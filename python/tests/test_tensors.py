@@ -1,4 +1,4 @@
-"""What the loop gets: torch, NumPy or neither; nothing is imported before it is needed."""
+"""Batches as torch, NumPy or plain arrays; nothing is imported before it is needed."""
 
 import subprocess
 import sys
@@ -115,7 +115,7 @@ def test_text_that_is_not_utf8(tmp_path, engine):
     assert texts(stoker.Bytes("txt")).tolist() == [b"fine", b"caf\xe9"]
 
 
-# ---- pinned memory, with CUDA made believe ----
+# ---- pinned memory, with a fake CUDA ----
 
 
 @pytest.fixture

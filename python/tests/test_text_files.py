@@ -120,7 +120,8 @@ def wait_for(is_so):
 
 
 def test_a_part_of_another_owner_is_not_taken(docs, tmp_path, cache, monkeypatch):
-    """A waits for a lock; its owner fails and removes the file, and another process begins anew."""
+    """A waits for a lock; its owner fails and removes the file, and another process creates a new
+    one."""
     packed = gzip.compress(LINE * 3)
     assert docs("x.jsonl.gz", packed) == [b"a"] * 3
     (plain,) = cache.glob("text-*.txt")
@@ -153,7 +154,7 @@ def test_a_part_of_another_owner_is_not_taken(docs, tmp_path, cache, monkeypatch
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_cache_without_locks(docs, tmp_path, cache, monkeypatch, code):
-    """Each process then writes a part of its own, also beside one that a killed process left."""
+    """Each process then writes a part of its own, also if a killed process left one."""
 
     def no_locks(file, operation):
         raise OSError(code, os.strerror(code))

@@ -1,4 +1,5 @@
-"""TextLoader: lines of text and JSON, tokenised ahead by threads, beside a loop in this file.
+"""TextLoader: lines of text and JSON, tokenised ahead by threads, compared with a loop in this
+file.
 
 Most tests tokenise with a function of their own, so that every id is known; those of Hugging Face's
 tokenizers train a small one.
@@ -152,8 +153,8 @@ PRE, SUF, MID, SEP = 1 << 21, (1 << 21) + 1, (1 << 21) + 2, (1 << 21) + 3
 
 
 class Characters:
-    """Each character is a token; but of a text beside others, the first is another one: so that it
-    shows what was tokenised at once."""
+    """Each character is a token; but if a text is in a batch with others, its first token is
+    another one, which shows what was tokenised at once."""
 
     def to_str(self):
         return "characters"
@@ -448,7 +449,8 @@ def test_another_stream_is_refused(files, options, part):
 
 
 def test_each_setting_of_a_row_is_told(files):
-    """Beside another one; what is said twice, or only stored otherwise, is no difference."""
+    """Compared with another option; duplicates and other storage of the same text make no
+    difference."""
     fim = {"prefix": 2, "suffix": 3, "middle": 4}
     base = {"context": 30, "rows": "packed", "eod": 5, "fim": stoker.FIM(**fim)}
     state = make(files, **base).state_dict()
@@ -581,7 +583,7 @@ def test_windows_go_on_in_another_world(files, words):
 
 
 class Counting:
-    """A tokenizer that is known by what it does, as Hugging Face's are."""
+    """A tokenizer that is identified by its behaviour, as Hugging Face's are."""
 
     def __init__(self, shift=0, fails_at=None):
         self.shift, self.fails_at, self.calls = shift, fails_at, 0
@@ -604,7 +606,7 @@ class Counting:
 
 
 def test_counted_once(files, texts, tmp_path, monkeypatch):
-    """The table is kept, shared, gone on with, refused when it is damaged, and checked in use."""
+    """The table is kept, shared, resumed, refused when it is damaged, and checked in use."""
     monkeypatch.setattr(stoker.token_counts, "GROUP_DOCUMENTS", 10)
 
     def make(tokenizer, **options):
@@ -625,7 +627,8 @@ def test_counted_once(files, texts, tmp_path, monkeypatch):
     assert [path.suffix for path in tmp_path.iterdir()] == [".part"]
     first, second = Counting(), Counting()
     loader = make(first)
-    assert first.calls <= len(texts) - 60  # what the killed one had is not counted again
+    # the lines that the killed process counted are not counted again
+    assert first.calls <= len(texts) - 60
     assert loader.rows == make(second).rows and second.calls == 0
     (table,) = tmp_path.iterdir()
     assert loader.counts == str(table) and table.stat().st_size == 64 + 8 * len(texts)
@@ -659,7 +662,8 @@ def test_counted_once(files, texts, tmp_path, monkeypatch):
 
 
 def test_two_that_count_at_once(files, tmp_path, monkeypatch):
-    """One counts, the other waits for it; a table that makes no progress is given up."""
+    """One counts, the other waits for it; a table that makes no progress is no longer waited
+    for."""
     monkeypatch.setattr(stoker._cache_dir, "POLL_S", 0.001)
     made = [Counting(), Counting()]
 
@@ -698,7 +702,7 @@ def test_kept_documents_have_a_bound():
         kept.add(number, array("i", [number]))
     kept.add(0, array("i", [7]))  # it is there
     assert kept.find((0,))[0].tolist() == [0]
-    kept.add(3, array("i", [3]))  # the one used longest ago goes
+    kept.add(3, array("i", [3]))  # the least recently used one is removed
     assert sorted(kept.find(range(9))) == [0, 2, 3]
     kept.add(4, array("i", range(9)))
     assert kept.find(range(9)) == {}
@@ -733,7 +737,7 @@ def test_tokenizers(files, texts, tokenizer, tmp_path, threads):
     want = [[*tokenizer.encode(text).ids, tokenizer.token_to_id("<eod>")] for text in texts]
     tokenizer.save(str(tmp_path / "tokenizer.json"))
 
-    class Fast:  # what transformers' fast tokenizers have
+    class Fast:  # the attributes of transformers' fast tokenizers
         backend_tokenizer = tokenizer
 
     states = []

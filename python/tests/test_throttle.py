@@ -1,8 +1,8 @@
-"""Good manners towards a store, as the store sees them: connections, rate, hedges and retries of
-ranks that know of each other by a file in shared memory only.
+"""Throttling and hedging, as the store sees them: connections, rate, hedges and retries of ranks
+that share state by a file in shared memory only.
 
-The store is a scripted one in this process; it counts what it is asked, and how many connections
-are established whenever one more is accepted. STOKER_TEST_LONG: 30 % refused for a minute."""
+The store is a scripted one in this process; it counts requests, and how many connections are
+established whenever one more is accepted. STOKER_TEST_LONG: 30 % refused for a minute."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ from stoker import _stoker
 from test_fault_proxy import Proxy
 
 LONG = bool(os.environ.get("STOKER_TEST_LONG"))
-WAIT = 60  # seconds: a bound for what ends much sooner
+WAIT = 60  # seconds: a bound for work that ends much sooner
 SAMPLES = 1500
 ETAG = '"one"'
 
 
 class Store:
-    """`/bucket/key` for every key of `objects`: HEAD and ranges. `script(number, path)` tells
+    """`/bucket/key` for every key of `objects`: HEAD and ranges. `script(number, path)` returns
     (status, seconds) for each request."""
 
     def __init__(self, objects, script=lambda number, path: (206, 0.0)):
         self.objects, self.script = objects, script
         self.asked = []  # (time, path, range, status)
         self.peak = 0
-        self.flying, self.hedges = Counter(), 0  # spans without an answer yet; asked for meanwhile
-        self.served = set()  # of those flying what another answer brought: an epoch may ask again
+        # ranges without an answer yet; ranges requested meanwhile
+        self.flying, self.hedges = Counter(), 0
+        # ranges in flight that another answer contained: an epoch may request them again
+        self.served = set()
         self.open = {}
         self.ready = threading.Event()
         self.loop = asyncio.new_event_loop()
@@ -72,7 +74,7 @@ class Store:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def established(self):
-        """Of the open ones those that the client has not ended: its FIN came before."""
+        """Counts the open connections that the client has not closed: no FIN has arrived."""
         return sum(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\x01"
                    for own in list(self.open.values()))
 
@@ -123,7 +125,7 @@ class Store:
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory):
-    """A tar with an index beside it, of small samples, each of which is read alone."""
+    """A tar with an index, of small samples, each of which is read alone."""
     root = tmp_path_factory.mktemp("shelf")
     members = [(f"s{i:05}.bin", (b"%05d" % i) * 500) for i in range(SAMPLES)]
     make.tar(root / "a.tar", members)
@@ -176,7 +178,7 @@ def check(told, repeated=False):
 
 
 def test_ranks_share_connections(shelf):
-    """Three ranks, 12 connections: the store never sees one more, and each rank has some."""
+    """Three ranks, 12 connections: the store never has one more, and each rank has some."""
     _, objects, _ = shelf
     with Store(objects, lambda number, path: (206, 0.02)) as store:
         ranks = [start(f"{store.url}/bucket/a.tar", rank, 3, node_connections_max=12)
@@ -192,7 +194,7 @@ def test_ranks_share_connections(shelf):
 
 
 def test_no_thread_a_request(shelf):
-    """What a store holds back takes no threads: 200 requests have those of 8."""
+    """Slow answers of a store need no threads: 200 requests use those of 8."""
     _, objects, _ = shelf
     threads = {}
     for held in (8, 200):
@@ -215,8 +217,8 @@ def test_no_thread_a_request(shelf):
 
 
 def test_killed_rank_frees_its_connections(shelf):
-    """One rank holds all there are with requests that are never answered; it is killed, and what
-    waited for it goes on."""
+    """One rank holds all connections with requests that are never answered; it is killed, and the
+    waiting ranks continue."""
     _, objects, _ = shelf
     objects = {**objects, **{path.replace("bucket", "hang"): data
                              for path, data in objects.items()}}
@@ -245,7 +247,7 @@ def test_killed_rank_frees_its_connections(shelf):
 
 
 def test_hedges(shelf):
-    """One of a hundred is slow: it is asked for once more, and no more than 3 of 100 are."""
+    """One of a hundred is slow: it is requested once more, and no more than 3 of 100 are."""
     _, objects, _ = shelf
     with Store(objects, lambda number, path: (206, 1.5 if number % 100 == 50 else 0.01)) as store:
         told = finish(start(f"{store.url}/bucket/a.tar"))
@@ -269,7 +271,8 @@ def test_no_hedges(shelf, why):
         told = finish(start(f"{store.url}/bucket/a.tar", **options))
     check(told)
     if why == "all are slow":  # one of five is no exception; some are late even so
-        # A hedge may cross the answer that it is for: then the store sees no two questions at once.
+        # A hedge may cross the answer to its original: then the store never has two such requests
+        # at once.
         assert store.hedges <= told[0]["manners"]["hedges"] <= 0.03 * len(store.asked)
     else:
         assert store.hedges == told[0]["manners"]["hedges"] == 0
@@ -278,8 +281,9 @@ def test_no_hedges(shelf, why):
 
 @pytest.mark.parametrize(("percent", "throttled"), [(3, False), (1, False), (3, True)])
 def test_hedges_are_paid_for(shelf, percent, throttled):
-    """Sixty requests are late at a time, with connections to spare: what was asked before pays for
-    a few hedges, and the others just wait; all of them, where one was told that it is too much."""
+    """Sixty requests are slow at a time, with free connections: earlier requests have filled the
+    budget of a few hedges, and the others wait; all of them wait if one was answered with "slow
+    down"."""
     _, objects, _ = shelf
     data = objects["/bucket/a.tar"]
     slow = threading.Event()
@@ -319,14 +323,14 @@ def test_one_rate_for_all(shelf):
     check(told)
     refused = sum(status == 503 for _, _, _, status in store.asked)
     assert refused >= sum(one["manners"]["throttles"] for one in told) > 0
-    # How many are refused at such a store is asserted in simulated time: rate_limit_test.c.
-    # One that came when the others were done, or was done before there was a limit, had no wait.
+    # rate_limit_test.c checks in simulated time how many requests such a store refuses. A rank that
+    # began after the others had ended, or ended before there was a limit, had no wait.
     assert any(one["manners"]["waits_rate"] > 0 for one in told)
     print(f"{len(store.asked)} requests, {refused} refused")
 
 
 def test_three_of_ten_refused(shelf, tmp_path):
-    """At most 1.5 requests for what one would do; 1.43 is what chance alone makes of it."""
+    """At most 1.5 requests for each needed one; chance alone makes 1.43."""
     _, objects, _ = shelf
     (tmp_path / "stores" / "bucket").mkdir(parents=True)
     for path, data in objects.items():
@@ -345,8 +349,8 @@ def test_three_of_ten_refused(shelf, tmp_path):
         statuses = Counter(json.loads(line)["status"] for line in log.read_text().splitlines())
         told[share]["amplification"] = statuses.total() / (statuses.total() - statuses[503])
         assert told[share]["manners"]["throttles"] <= statuses[503]
-        # At its end up to 256 reads of the next epoch are under way, and go on until they are
-        # answered: each is heard once, however often it is refused meanwhile.
+        # At the end of an epoch up to 256 reads of the next one are in flight, and continue until
+        # they are answered: each counts once, however often it is refused meanwhile.
         heard = told[share]["http"]["requests"] - told[share]["retries"]["throttled"]
         assert abs(heard - (statuses.total() - statuses[503])) <= 256
     assert told[0]["amplification"] == 1 < 1.3 < told[0.3]["amplification"] <= 1.5
@@ -387,7 +391,7 @@ def test_a_store_that_is_started_anew(shelf, tmp_path, monkeypatch):
 
 
 def test_alone(shelf, tmp_path, monkeypatch):
-    """Without a place to share it works, and says so."""
+    """Without a place for the shared file it works, and says so."""
     _, objects, _ = shelf
     (tmp_path / f"stoker-4-{os.geteuid()}").symlink_to("/etc/passwd")
     with Store(objects) as store:

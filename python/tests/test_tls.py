@@ -1,10 +1,10 @@
-"""Stores by TLS: read, and refused where the server is not who it says.
+"""Stores with TLS: read, and refused if the server's certificate does not match.
 
-Goal: with the authority that is named data come exactly; with another host's certificate, none that
-is trusted, or none at all there is one error that says so, soon, and nothing was asked for.
-Method: nginx with a certificate of this test's own for "localhost"; the command and the package.
-Then `stoker fault-proxy --tls`, whose certificate is for any host, and which fails within TLS as it
-does without: seen by Python's ssl, and by the command.
+Goal: with the named authority data is exact; with another host's certificate, an untrusted one, or
+none at all there is one error that says so, soon, and no request was sent. Method: nginx with a
+certificate of this test for "localhost"; the command and the package. Then `stoker fault-proxy
+--tls`, whose certificate is for any host, and whose faults are the same inside TLS: seen by
+Python's ssl, and by the command.
 """
 
 import http.client
@@ -90,8 +90,8 @@ class TlsProxy(Proxy):
         return http.client.HTTPSConnection("localhost", self.port, timeout=WAIT, context=context)
 
     def ask_raw(self, path):
-        """All that comes, and its end: told, as TLS has it, cut, or reset (which Python's sockets
-        of TLS do not tell from cut)."""
+        """All received bytes, and the end: closed by TLS, cut, or reset (Python's TLS sockets do
+        not distinguish a reset from a cut)."""
         context = ssl.create_default_context(cafile=self.certificate)
         context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
         came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -104,7 +104,8 @@ class TlsProxy(Proxy):
                     try:
                         return call(*words)
                     except ssl.SSLWantReadError:
-                        if goes.pending:  # to send nothing tells of a reset before its time
+                        # if nothing is sent, a reset is not detected before its time
+                        if goes.pending:
                             plain.sendall(goes.read())
                         more = plain.recv(65536)
                         came.write(more) if more else came.write_eof()
@@ -123,7 +124,7 @@ class TlsProxy(Proxy):
 
 
 def test_fault_passes_both_ways(tmp_path):
-    body = BODY * 20  # far more than a socket holds
+    body = BODY * 20  # far more than a socket buffers
     with behind() as (server, url), TlsProxy(tmp_path, "--to", url) as proxy:
         connection = proxy.connect()
         for path in ("/a", "/chunks", "/end"):
@@ -139,7 +140,7 @@ def test_fault_passes_both_ways(tmp_path):
 
 
 def test_fault_ends(tmp_path):
-    """Cut and reset where the rule says, and neither is an end that TLS has told."""
+    """Cut and reset as the rule says; neither is a proper end of TLS."""
     (tmp_path / "b").mkdir()
     (tmp_path / "b/k").write_bytes(BODY)
     rules = [{"path": "/b/k", "fault": "truncate", "at": 100_000, "count": 1},
@@ -203,11 +204,11 @@ def test_fault_with_a_wrong_host(tmp_path):
                        AWS_ENDPOINT_URL=f"https://{proxy.place}")
             assert done.returncode == 3 and not done.stdout, url
             assert b"certificate is not trusted" in done.stderr, url
-        assert not [line for line in proxy.stop() if "request" in line]  # nobody asked
+        assert not [line for line in proxy.stop() if "request" in line]  # no request was sent
 
 
 def test_fault_that_nobody_trusts(tmp_path):
-    """One line tells of each client that did not get so far as to ask."""
+    """The log has one line for each client that failed before its first request."""
     with TlsProxy(tmp_path, "--folder", tmp_path) as proxy:
         done = cat(f"https://{proxy.place}/b/key")
         assert done.returncode == 3 and b"certificate is not trusted" in done.stderr

@@ -1,4 +1,4 @@
-"""Labels of tokens mean what their name says: Transformers shifts `labels`, and not `targets`.
+"""Labels of tokens are as their name says: Transformers shifts `labels`, and not `targets`.
 
 The oracle is a model that learns to count 0 1 2 ... 49 0 1 ...: if labels were shifted twice, or
 not at all, it would continue 5 6 7 8 9 with 11 or 9 instead of 10.
@@ -54,7 +54,7 @@ def small_gpt2():
 
 
 def continued(model):
-    """What the model says after 5 6 7 8 9."""
+    """The model's prediction after 5 6 7 8 9."""
     with torch.no_grad():
         out = model(torch.tensor([[5, 6, 7, 8, 9]]))
     return int(getattr(out, "logits", out)[0, -1].argmax())

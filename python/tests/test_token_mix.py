@@ -1,10 +1,10 @@
 """stoker.Mix under a TokenLoader: several sources of tokens in one stream.
 
-Goal: shares are exact at every frame end, each source gives each of its rows once an epoch of its
-own, ranks and resumes change nothing, weights that change keep what was given, sources join, and
-what is of another run is refused by name.
-Method: small sources of all kinds of files, whose tokens say where they are from; rows are counted
-and compared with those of loaders of one source.
+Goal: shares are exact at every frame end, each source returns each of its rows once an epoch of its
+own, ranks and resumes change nothing, changes of weights keep the rows that were returned, sources
+join, and states of another run are refused by name. Method: small sources of all kinds of files,
+whose tokens identify their source; rows are counted and compared with those of loaders of one
+source.
 """
 
 import collections
@@ -24,7 +24,7 @@ EOD = 7
 
 
 def first_token(number):
-    """Of source `number`: its tokens count up from there."""
+    """Tokens of source `number` count up from here."""
     return 1000 + 10000 * number
 
 
@@ -36,7 +36,7 @@ def sources(tmp_path_factory):
     for number, (name, rows) in enumerate(ROWS.items()):
         tokens = numpy.arange(rows * CONTEXT + 1) + first_token(number)
         if name == "a":
-            # No window goes over a file's end: the halves share a token.
+            # No window crosses a file's end: the halves share a token.
             half = rows // 2 * CONTEXT
             tokens[: half + 1].astype("uint16").tofile(folder / "a0.bin")
             tokens[half:].astype("uint16").tofile(folder / "a1.bin")
@@ -69,7 +69,7 @@ def loader(mix, batch=STEP, context=CONTEXT, **options):
 
 
 class Run:
-    """A loop over epochs, batch by batch, that stops and goes on."""
+    """A loop over epochs, batch by batch, that stops and continues."""
 
     def __init__(self, stream):
         self.stream, self.iterator = stream, iter(stream)
@@ -149,7 +149,7 @@ def test_ranks_and_resumes_change_nothing(sources, options):
 
 @pytest.mark.parametrize("rows", ["packed", "documents", "padded"])
 def test_documents_of_all_sources(documents, rows):
-    """An epoch that has each source once gives what loaders of each source give."""
+    """An epoch that has each source once returns what loaders of each source return."""
 
     def tokens_of(stream):
         found = collections.Counter()
@@ -190,7 +190,8 @@ def test_new_weights_keep_what_was_given(sources):
     assert state["weights"] == [[0, [3, 2, 1]], [FRAME, [0, 1, 1]]]
     assert shares(rest[:FRAME]) == [510, 340, 170]
     assert shares(rest[FRAME : 2 * FRAME])[0] == 0
-    # A run that knew of it from the start is the same; and so is one that goes on from the state.
+    # A run that had the change from the start is the same; and so is one that continues from the
+    # state.
     changed = stoker.Mix(sources, [3, 2, 1], epoch=FRAME, changes=[(FRAME, [0, 1, 1])])
     with loader(changed) as stream:
         run = Run(stream)
@@ -203,7 +204,7 @@ def test_new_weights_keep_what_was_given(sources):
 
 
 def test_weights_of_packed_rows_change(documents):
-    """The plans of packing are kept: the loader is made anew, its rows are not."""
+    """The packing plans are kept: the loader is opened again, its rows are not planned again."""
     options = {"rows": "packed", "eod": EOD, "chunk": 8, "context": 32}
     with loader(stoker.Mix(documents, [1, 1, 1]), **options) as stream:
         run = Run(stream)
@@ -290,7 +291,7 @@ def test_batches_of_one_source(sources):
 
 
 def test_equal_rows_are_filled_differently(documents):
-    """A row that comes several times an epoch is cut in other places each time."""
+    """A row that is used several times an epoch is cut in other places each time."""
     fim = stoker.FIM(60001, 60002, 60003, rate=1.0, spm_rate=0.0)
     options = {"rows": "padded", "eod": EOD, "fim": fim, "labels": False, "context": 40}
     seen = collections.defaultdict(set)
@@ -320,7 +321,7 @@ def test_refused(sources, tmp_path):
 
 
 def test_sent_to_another_process(sources):
-    """A loader that changed its weights goes on where it stood."""
+    """A loader that changed its weights continues from its position."""
     with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
         run = Run(stream)
         run(5)

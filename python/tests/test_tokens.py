@@ -1,7 +1,7 @@
 """Tokens and TokenLoader: files written by NumPy and by code of this file, read back in order.
 
-Every row that a loader gives is compared with a slice of the arrays that were written; which one
-it is says stoker.order_at.
+Every row of a loader is compared with a slice of the arrays that were written; stoker.order_at
+returns which one it is.
 """
 
 from __future__ import annotations
@@ -373,7 +373,7 @@ def test_packed_documents(documents, output):
             assert after[:-1] == piece[1:]
             pieces.append((piece, after[-1]))
     assert rows == loader.rows
-    # Pieces that are cut go on with what their last label says.
+    # Pieces of a cut document continue with its last label.
     want = [
         (document[at : at + 64], document[at + 64] if at + 64 < len(document) else -100)
         for document in everything
@@ -421,7 +421,7 @@ def test_documents_that_end_with_eod(tmp_path):
 
 
 def test_ends_in_windows(tmp_path):
-    """As Megatron's get_ltor_masks_and_position_ids, written anew."""
+    """Megatron's get_ltor_masks_and_position_ids, reimplemented."""
     random = numpy.random.default_rng(2)
     stored = random.integers(0, 9, 3001).astype("uint16")
     stored.tofile(tmp_path / "a.bin")
@@ -493,7 +493,7 @@ def test_fill_in_the_middle(documents):
 
 
 def test_fill_in_fragments(documents):
-    """Megatron's further options; what they do to one document is src/loader/rows/fim_test.c's."""
+    """Megatron's further options; src/loader/rows/fim_test.c tests what they do to one document."""
     paths, everything = documents
     counts = collections.Counter(id for document in everything for id in document[1:-1])
     ((split, _),) = counts.most_common(1)
@@ -551,7 +551,7 @@ def test_fill_in_fragments(documents):
 
 @pytest.mark.parametrize("tool", ["zstd", "pzstd", "split"])
 def test_files_that_zstd_packed(documents, tmp_path, tool):
-    """The same batches as of the files, and a state of one goes on in the other."""
+    """The same batches as from the files, and a state of one continues in the other."""
     if shutil.which(tool) is None or shutil.which("zstd") is None:
         pytest.skip(f"no {tool} here")
     paths, _ = documents
@@ -631,7 +631,8 @@ def test_a_truncated_bin_is_an_error_in_every_mode(tmp_path):
 
 @pytest.mark.parametrize("rows", ["windows", "packed", "documents", "padded"])
 def test_ids_of_the_vocabulary(tmp_path, rows):
-    """vocab= is a bound: of files in the wrong dtype, and of single tokens, compressed ones too."""
+    """vocab= is a bound: for files of the wrong dtype, and for single tokens, compressed ones
+    too."""
     tokens = numpy.arange(1, 1001, dtype="uint16") % 500
     tokens.tofile(tmp_path / "a.bin")
     options = {"rows": rows, "shuffle": "none", "tail": "keep", "output": "numpy", "eod": 0}
@@ -661,7 +662,7 @@ def test_ids_of_the_vocabulary(tmp_path, rows):
 
 
 def test_files_that_are_no_raw_tokens(tmp_path):
-    """stored= is not believed if a file has the header of another format, which the error names."""
+    """stored= is refused if a file has the header of another format, which the error names."""
     import gzip
     import io
     import zipfile

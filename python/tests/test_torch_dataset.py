@@ -35,11 +35,11 @@ from torch_tools import (  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
-# What runs in spawned workers has to be importable.
+# Classes and functions that run in spawned workers have to be importable.
 
 
 def prepare(sample):
-    """A user's function: it adds, changes, and tells where it ran."""
+    """A user's function: it adds, changes, and records where it ran."""
     sample["bytes"] = len(sample.pop("blob"))
     sample["text"] = sample["text"].upper()
     sample["process"] = os.getpid()
@@ -77,7 +77,7 @@ def start_slowly(worker):
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("tail", TAILS)
 def test_order(plain, workers, tail):
-    """In turns, workers give the rank's batches as one Loader does; all ranks once."""
+    """In turns, workers return the rank's batches as one Loader does; all ranks once."""
     path, world = plain(103), 2
     for epoch in range(2):
         seen = []
@@ -138,7 +138,7 @@ def test_sandbox(folder):
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_packed_shards(tmp_path, workers):
-    """Read front to back: each worker leaves out what is not its turn."""
+    """Read front to back: each worker skips the other workers' batches."""
     for shard in range(3):
         members = [(f"{shard}{n:03}.txt", b"x" * 3000) for n in range(40)]
         make.tar(tmp_path / f"{shard}.tar.gz", members, mode="w:gz")
@@ -161,7 +161,7 @@ def test_workers_share_the_memory(plain):
 
 
 def test_another_batch_size_than_the_dataloaders(plain):
-    """The order is another then, but each sample comes once."""
+    """The order is another one, but each sample is returned once."""
     dataset = IterableDataset(plain(103), 1, fields=IDS)
     seen = sum(ids_of(DataLoader(dataset, batch_size=8, num_workers=3))[0], [])
     assert sorted(seen) == list(range(103))
@@ -169,7 +169,7 @@ def test_another_batch_size_than_the_dataloaders(plain):
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_other_ways_to_start_workers(tars, method):
-    """A transform of the user's own; workers that persist, and the epochs that they are told."""
+    """A transform of the user's own; persistent workers, and the epochs that are set for them."""
     path = f"{tars}/train-*.tar"
     dataset = IterableDataset(path, 7, seed=3, fields=FIELDS, tail="keep", transform=prepare)
     loader = batches(dataset, 2, multiprocessing_context=method, persistent_workers=True)
@@ -198,7 +198,7 @@ def test_a_sample(tars):
 
 
 def ragged(batch):
-    """What a user's collate_fn does with values of different lengths: it keeps them apart."""
+    """A user's collate_fn for values of different lengths: it keeps them apart."""
     return {name: [sample[name] for sample in batch] for name in batch[0]}
 
 
@@ -382,7 +382,7 @@ def test_import_needs_no_torch():
 
 
 def test_pickle(tars):
-    """Paths and options; a copy goes on by itself."""
+    """Pickles paths and options; a copy continues independently."""
     dataset = IterableDataset(f"{tars}/*.tar", 7, fields=FIELDS, transform=prepare)
     next(iter(dataset))
     dataset.set_epoch(3)
@@ -410,7 +410,7 @@ def test_a_worker_is_small(tars):
 
 
 def test_opened_before_the_fork(plain):
-    """The child has its parent's objects, and must open its own; the parent's go on."""
+    """The child inherits its parent's objects, and must open its own; the parent's continue."""
     want = plain_ids(plain(64), 4, 2)
     dataset = IterableDataset(plain(64), 4, fields=IDS)
     mine = iter(dataset)
@@ -483,7 +483,7 @@ def test_damage_is_raised(damaged, workers):
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_damage_is_skipped(damaged, workers, tmp_path):
-    """By the substitutes that the Loader takes; each worker lists what it met."""
+    """The same substitutes as the Loader; each worker lists the bad samples that it found."""
     options = dict(fields=WHOLE, on_error="skip", seed=2)
     path = tmp_path / "bad"
     dataset = IterableDataset(damaged, 4, quarantine=path, **options)
@@ -505,7 +505,7 @@ def test_limits_hold_in_a_worker(damaged):
 
 BAD_VALUES = {
     "text": (b"\xff", b"x", stoker.Text("txt")),
-    # Too deep for Python's parser alone: found when the loader has given the batch already.
+    # Too deep for Python's parser alone: detected after the loader has returned the batch.
     "JSON": (b"[" * 1500 + b"]" * 1500, b"1", stoker.Json("txt")),
 }
 
@@ -549,7 +549,7 @@ def test_errors_of_the_user(plain):
 
 
 def test_errors_keep_their_text(damaged):
-    """What torch does to bring an exception from a worker: its type, made anew of one text."""
+    """How torch transfers an exception from a worker: its type, constructed from one text."""
     for kind in vars(stoker).values():
         if isinstance(kind, type) and issubclass(kind, stoker.Error):
             error = kind("Caught it in DataLoader worker process 0.\nOriginal: offset 7 key 'a'")
@@ -558,7 +558,7 @@ def test_errors_keep_their_text(damaged):
 
 
 def test_workers_see_one_data_set(plain):
-    """What grew while a loop started would give samples twice, or not at all."""
+    """If the data set grew while a loop started, samples would be returned twice, or not at all."""
     turns = stoker.torch.workers.Turns()
     with stoker.Dataset(plain(64)) as small, stoker.Dataset(plain(65)) as large:
         assert turns.take(11, 0, len(small), small.identity) == (0, 0)

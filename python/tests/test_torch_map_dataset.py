@@ -39,8 +39,8 @@ def test_order(plain, workers, persistent):
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_ranks_and_skipped_batches(plain, world, monkeypatch):
-    """Each rank takes its batches of the sampler's, as Accelerate deals them out, from any one on.
-    Where it was led to expect other steps it goes by what it sees."""
+    """Each rank takes its batches of the sampler's, as Accelerate distributes them, from any one
+    on. If the sequence differs from the expected steps, it follows the requested indices."""
     path, size = plain(COUNT), 12 // world
     want = wanted(path, batch_size=12)
     for told in {1, world}:
@@ -57,7 +57,7 @@ def test_ranks_and_skipped_batches(plain, world, monkeypatch):
 
 
 def test_it_is_read_ahead(plain):
-    """In its turns a worker's loader is one: it never goes to another place."""
+    """For its turns a worker's loader continues in order: it never seeks."""
     dataset = MapDataset(plain(COUNT), seed=5, fields=IDS)
     list(DataLoader(dataset, BATCH))
     loader = dataset._walk._loader
@@ -69,7 +69,7 @@ def test_it_is_read_ahead(plain):
 
 
 def test_single_items(tars):
-    """Any position, from either end; with pixels, text, and what a function of the user's makes."""
+    """Any position, from either end; with pixels, text, and the result of a user's function."""
     source = f"{tars}/train-*.tar"
     with stoker.Loader(source, 103, seed=3, fields=FIELDS) as loader:
         want = next(iter(loader))
@@ -88,7 +88,8 @@ def test_single_items(tars):
 
 
 def test_evenly_spaced(plain):
-    """As torch's own DistributedSampler asks; and what wraps around at the end of an epoch."""
+    """The indices of torch's own DistributedSampler; and those that wrap around at the end of an
+    epoch."""
     path = plain(COUNT)
     order = sum(wanted(path)[0], [])
     dataset = MapDataset(path, seed=5, fields=IDS)

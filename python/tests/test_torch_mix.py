@@ -1,8 +1,8 @@
 """A stoker.Mix under torch's DataLoader and torchdata's StatefulDataLoader.
 
-Goal: what the workers give is what one stoker.Loader of the mix gives, over the ends of epochs and
-changes of weights; a run that was interrupted goes on as if it had not been.
-Method: three small sources; the oracle is the plain loader, and the whole run.
+Goal: the workers return what one stoker.Loader of the mix returns, over the ends of epochs and
+changes of weights; an interrupted run continues exactly. Method: three small sources; the oracle is
+the plain loader, and the uninterrupted run.
 """
 
 import copy
@@ -64,7 +64,7 @@ def test_later_workers_take_the_order_of_a_state(sources):
 def test_workers_give_the_mix(sources, workers, tail):
     mix = mix_of(sources)
     want = plain_ids(mix, 7, epochs=3, seed=5, tail=tail)
-    if tail == "wrap":  # workers begin each epoch anew
+    if tail == "wrap":  # workers begin each epoch from its start
         want = [want[0]]
     dataset = IterableDataset(mix, 7, seed=5, tail=tail, fields=IDS)
     loader = batches(dataset, workers)
@@ -120,8 +120,8 @@ def test_resume(sources, workers):
 
 
 def test_states_have_their_weights(sources):
-    """What a state knows holds for all workers, and for later epochs; a state that does not fit is
-    refused."""
+    """The contents of a state apply to all workers, and to later epochs; a state that does not fit
+    is refused."""
     fields = {"id": "__id__"}
     dataset = IterableDataset(mix_of(sources), 7, seed=5, fields=fields)
     samples = iter(dataset)
@@ -147,15 +147,15 @@ def test_states_have_their_weights(sources):
 
 
 def whole_run(sources, at, weights, epochs, **options):
-    """Of a loader that was told at its start."""
+    """A loader that had the change at its start."""
     mix = mix_of(sources, changes=[(at, weights)], **options)
     return plain_ids(mix, 7, epochs=epochs, seed=5, tail="keep")
 
 
 @pytest.mark.parametrize("workers, persistent", [(0, False), (2, False), (2, True)])
 def test_set_weights(sources, workers, persistent):
-    """In the middle of a loop, for a position that workers have not begun; from the next epoch on;
-    and never for what they have begun."""
+    """In the middle of a loop, for a position that no worker has begun; from the next epoch on; and
+    never for a position that workers have begun."""
     dataset = IterableDataset(mix_of(sources, changes=()), 7, seed=5, tail="keep", fields=IDS)
     loader = batches(dataset, workers, persistent_workers=persistent)
     got = []
@@ -188,14 +188,15 @@ def test_set_weights_is_refused(sources):
     for weights in ([1, 1], [0, 0, 0], [1, -1, 1], "abc"):
         with pytest.raises(stoker.ArgumentError):
             dataset.set_weights(weights)
-    assert dataset.changes == CHANGES and dataset.set_weights([1, 1, 1]) == 0  # nothing was given
+    # no batch was returned
+    assert dataset.changes == CHANGES and dataset.set_weights([1, 1, 1]) == 0
 
 
 @needs_torchdata
 @pytest.mark.parametrize("workers", [0, 2])
 def test_resume_after_set_weights(sources, workers):
-    """With the changes beside the state, each state goes on as the run did that nothing stopped:
-    also one of before the workers knew."""
+    """With the changes next to the state, each state continues as the uninterrupted run did: also a
+    state from before the workers had the change."""
     at, weights = 1000, [0, 1, 1]
     want = whole_run(sources, at, weights, 6)
 
@@ -231,7 +232,7 @@ def test_resume_after_set_weights(sources, workers):
 
 @needs_torchdata
 def test_sources_join(sources, tmp_path):
-    """A run goes on with one more source, whose samples are larger: blocks and epochs stay."""
+    """A run continues with one more source, whose samples are larger: blocks and epochs stay."""
     more = str(tar(tmp_path / "d.tar", [(f"d{i:03}.bin", bytes(40_000)) for i in range(40)]))
 
     def make(number, **options):
@@ -249,7 +250,8 @@ def test_sources_join(sources, tmp_path):
     changes = [(1020, [1, 1, 1, 3])]
     dataset, loader = make(4, changes=changes)
     loader.load_state_dict(state)
-    assert len(dataset) == 271  # of all four; what the state says is known with the first batch
+    # of all four; the contents of the state are known with the first batch
+    assert len(dataset) == 271
     got = [got + ids_of(loader)[0], *ids_of(loader, 6)]
     assert len(dataset) == 231
     mix = stoker.Mix([*sources, more], [*WEIGHTS, 0], changes=changes, epoch=231)
@@ -258,7 +260,7 @@ def test_sources_join(sources, tmp_path):
 
 
 class Worker:
-    """A worker of a DataLoader, in this process, that takes a step when it is told to."""
+    """A worker of a DataLoader, in this process, that takes a step on request."""
 
     def __init__(self, dataset, number, monkeypatch):
         self.dataset = copy.copy(dataset)
@@ -275,8 +277,8 @@ class Worker:
 
 
 def test_a_worker_opens_while_another_tells(sources, tmp_path, monkeypatch):
-    """Two workers go on with one more source; one has told so, and given all it has, before the
-    other begins, in the midst of its opening, or after it."""
+    """Two workers continue with one more source; one has announced it, and returned all it has,
+    before the other begins, during its opening, or after it."""
     more = str(tar(tmp_path / "d.tar", [(f"d{i:03}.bin", bytes(40_000)) for i in range(40)]))
 
     def workers(number):

@@ -1,5 +1,5 @@
-"""stoker.torch under torchdata's StatefulDataLoader: a run that was interrupted goes on as if it
-had not been. The oracle is the whole run."""
+"""stoker.torch under torchdata's StatefulDataLoader: an interrupted run continues exactly. The
+oracle is the uninterrupted run."""
 
 import json
 import os
@@ -59,8 +59,8 @@ def through_json(state):
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("every", [1, 3])
 def test_resume(tars, workers, every):
-    """From each third batch, and from both ends: the rest of the epoch, and the one behind it, are
-    those of the run that was not interrupted. Prefetched batches come again, none twice."""
+    """From each third batch, and from both ends: the rest of the epoch, and the next one, are those
+    of the uninterrupted run. Prefetched batches are returned again, none twice."""
     path = f"{tars}/train-*.tar"
 
     def make_loader():
@@ -87,7 +87,7 @@ def test_resume(tars, workers, every):
 
 @pytest.mark.parametrize("tail", TAILS)
 def test_resume_without_torchdata(plain, tail):
-    """By the number of batches that the loop got; other workers may go on."""
+    """By the number of batches that the loop got; another number of workers may continue."""
     options = dict(fields=IDS, tail=tail, rank=0, world_size=2)
     want = plain_ids(plain(103), 5, 3, tail=tail, rank=0, world_size=2)
     for done in (1, 7, len(want[1]), 1000):
@@ -170,7 +170,8 @@ def test_resume_with_workers_that_persist(plain):
 
 @needs_torchdata
 def test_resume_of_ranks(plain):
-    """One rank's state is good for all: with what each goes on, every sample came once."""
+    """One rank's state works for all: with the batches of all ranks after it, every sample was
+    returned once."""
 
     def make_loader(rank):
         options = dict(rank=rank, world_size=2, tail="keep", fields=IDS)
@@ -257,10 +258,10 @@ KILLED = """
 
 @needs_torchdata
 def test_a_worker_is_killed(plain, tmp_path):
-    """It is said, and the last state gives the rest."""
+    """The warning says so, and the last state returns the rest."""
     whole = plain_ids(plain(2048), 4)[0]
-    # The other workers may outlive the process: one that was killed while it held the lock of
-    # torch's queue leaves them waiting for it, with all pipes open. So told by a file.
+    # The other workers may outlive the process: if a worker was killed while it held the lock of
+    # torch's queue, they wait for it, with all pipes open. So the end is reported by a file.
     with open(tmp_path / "told", "w+") as told:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", textwrap.dedent(KILLED), plain(2048)],

@@ -1,9 +1,9 @@
-"""Data made to do harm: bombs, lies about lengths, and names that lead out of the folder.
+"""Malicious data: bombs, wrong lengths, and names that lead out of the folder.
 
-Goal: every tool that reads data of others ends soon, within little memory, and says what and where;
-none reads or writes outside of what it was given.
-Method: the command in a process of its own, whose peak memory and time are looked at, over each of
-the sources below; a secret beside the data that must not come out. Rows in tables.
+Goal: every tool that reads untrusted data ends soon, with little memory, and reports what and
+where; none reads or writes outside of its arguments. Method: the command in a process of its own,
+whose peak memory and time are measured, over each of the sources below; a secret next to the data
+that must not be printed. Rows in tables.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from test_cli import COMMAND
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
 
-SECONDS = 20  # of CPU; each takes a few at most
-BYTES = 700 << 20  # of memory: decoders of xz may take 256 MiB, and a budget is set below
+SECONDS = 20  # seconds of CPU time; each command takes a few at most
+BYTES = 700 << 20  # bytes of memory: decoders of xz may take 256 MiB, and a budget is set below
 SECRET = b"secret bytes that nobody asked for"
 
 
@@ -80,7 +80,7 @@ def bzip2_bomb(folder):
 
 
 def zstd_window(folder):
-    """A frame that says it needs a window of 2 GiB."""
+    """A frame whose header needs a window of 2 GiB."""
     header = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(31 - 10) << 3])
     block = struct.pack("<I", 1 | (0 << 1) | (10 << 3))[:3] + b"0123456789"
     return make.write(folder / "window.tar.zst", header + block)
@@ -132,7 +132,7 @@ def profile_in_png(folder):
 
 
 def jpeg_of_scans(folder):
-    """A progressive picture whose last scan comes again and again: each costs all of its blocks."""
+    """A progressive image whose last scan is repeated many times: each costs all of its blocks."""
     data = make.encoded(np.full((1000, 1000, 3), 77, np.uint8), progressive=True)
     at = data.rindex(b"\xff\xda")
     return in_tar(folder, "a.jpg", data[:-2] + data[at:-2] * 3000 + data[-2:])
@@ -249,7 +249,7 @@ def test_manifests_stay_inside(tmp_path, name):
 
 @pytest.mark.parametrize("url", ["../secret.tar", "/etc/hostname", "http://x/secret.tar"])
 def test_foreign_indexes_stay_inside(tmp_path, url):
-    """wids JSON names its shards: only those that were asked for are read."""
+    """wids JSON names its shards: only those that were given are read."""
     folder = tmp_path / "data"
     make.tar(folder / "a.tar", [("a.txt", b"1")])
     make.tar(tmp_path / "secret.tar", [("secret.txt", SECRET)])
@@ -262,7 +262,7 @@ def test_foreign_indexes_stay_inside(tmp_path, url):
         assert [dataset.sample(i).key for i in range(len(dataset))] == ["a"]
 
 
-# ---- lies about lengths -------------------------------------------------------------------------
+# ---- wrong lengths ------------------------------------------------------------------------------
 
 
 def member(size_field, data=b"1"):
@@ -308,7 +308,7 @@ def npz(name, data, compression=zipfile.ZIP_DEFLATED):
 
 
 def npz_that_lies(size):
-    """The directory tells another size than the member has."""
+    """The directory has another size than the member."""
     data = bytearray(npz("a.npy", npy("(4,)", b"1" * 16)))
     for at in (data.index(b"PK\3\4") + 22, data.index(b"PK\1\2") + 24):
         data[at : at + 4] = struct.pack("<I", size)
@@ -374,7 +374,7 @@ def test_fields_are_bounded(tmp_path, name):
 
 
 def test_tables_name_only_pictures(tmp_path):
-    """A table may name any file, but nothing that is no picture comes out of it."""
+    """A table may name any file, but only images are packed."""
     make.write(tmp_path / "secret.txt", SECRET)
     make.jpeg(tmp_path / "data" / "a.jpg", 1)
     rows = ["../secret.txt", "/etc/passwd", "/dev/zero", "file:///etc/passwd", "..", "a.jpg"]

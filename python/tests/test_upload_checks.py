@@ -1,9 +1,9 @@
-"""How a store is to prove what arrives: `--check`, and buckets with object lock, which want it.
+"""How a store verifies uploads: `--check`, and buckets with object lock, which require it.
 
-Goal: the checksum that is asked for goes with each body, of the whole as well where it can be
-joined, and a body that arrives damaged is no object. A bucket that takes none without a checksum
-gets one unasked; what is locked stays, and the error says that it is. Method: S3 as a server of the
-tests, which compares what it is told."""
+Goal: the requested checksum is sent with each body, and of the whole object as well if it can be
+combined; a body that arrives damaged does not become an object. If a bucket refuses requests
+without a checksum, the client sends one; a locked object stays, and the error says that it is
+locked. Method: S3 as a test server, which compares the checksums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {"crc64nvme": "FULL_OBJECT", "crc32c": "FULL_OBJECT", "sha256": "COMPOSI
 
 
 class Bucket(write_server.Writing):
-    """Writes down what came with each request that writes, and damages so many bodies."""
+    """Records the headers of each writing request, and damages a given number of bodies."""
 
     def begin(self):
         answered = super().begin()
@@ -100,7 +100,8 @@ def test_an_unknown_check(files):
 
 
 def test_a_bucket_that_wants_checksums(store, files):
-    """What was refused for want of one is sent again with an MD5; what comes then has it."""
+    """A request that was refused for lack of a checksum is sent again with an MD5; later ones have
+    it at once."""
     store.locked = True
     done = copy(files, "small", "large", words=("--workers", "1"))
     assert done.returncode == 0, done.stderr
@@ -117,7 +118,7 @@ def test_a_bucket_that_wants_checksums_by_check(store, files):
 
 
 def test_refused_for_another_reason(store, files):
-    """A checksum does not help: the server's own word is told."""
+    """A checksum does not help: the server's own error text is reported."""
     store.script = lambda request: request.command == "PUT" and (
         request.refuse(400, "InvalidRequest", "the moon is full") or True)
     done = copy(files, "small")

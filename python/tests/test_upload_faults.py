@@ -1,10 +1,10 @@
-"""What can go wrong while `stoker cp` writes to a store, through `stoker fault-proxy`.
+"""Faults while `stoker cp` writes to a store, through `stoker fault-proxy`.
 
-Goal: whatever becomes of a request that writes, a name holds the old object or the new one, whole;
-success is never told of what is not there; an error names what was asked; nothing that somebody
-pays for stays behind; and all ends by its deadline.
-Method: Ceph's S3 gateway behind one proxy, a rule for each scenario; a small file (one PUT) and one
-of two parts are copied over old objects, side by side, and boto3 reads what is there.
+Goal: whatever happens to a writing request, a name holds the complete old object or the complete
+new one; success is never reported for an object that does not exist; an error names the request;
+nothing that costs money is left behind; and all ends by its deadline. Method: Ceph's S3 gateway
+behind one proxy, a rule for each scenario; a small file (one PUT) and one of two parts are copied
+over old objects, side by side, and boto3 reads the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from test_copy import PART, bucket, random_bytes  # noqa: F401 (a fixture)
 from test_fault_proxy import Proxy
 
 TIMEOUT = 9  # seconds: --read-timeout
-HANG = 90  # seconds: what takes as long would never have ended
+HANG = 90  # seconds: work that takes as long would never have ended
 TURNS = 16
 LARGE = PART + 12_345  # two parts
 OLD = b"what was there before"
@@ -102,7 +102,7 @@ FAULTS = {
     "close, unannounced": (PUT, fault("close"), DONE),
     "503 for 30 %": (PUT, status(503, probability=0.3, seed=5), DONE),
     "reset of 50 %": (PUT, fault("reset", probability=0.5, seed=5), DONE),
-    # Whoever reads, or answers, a byte now and then.
+    # Reads, or answers, one byte now and then.
     "slow loris reads": (PUT, fault("slow-read", **TWICE), DONE),
     "trickle: reads, always": (PUT, fault("slow-read"), FAILS),
     "a slow reader": (PUT, fault("slow-read", rate=4_000_000), DONE),
@@ -176,13 +176,13 @@ FAULTS = {
     "end, 404 NoSuchUpload": (COMPLETE, status(404, "NoSuchUpload"), FAILS),
     "end, 412": (COMPLETE, status(412), FAILS),
     "end, an XML bomb": (COMPLETE, fault("xml-bomb"), FAILS),
-    # What is given up is removed; where that fails as well, the first failure is told.
+    # An aborted upload is removed; if that fails as well, the first failure is reported.
     "part and abort, 403": (PART_2, status(403), FAILS, ABORT, status(403)),
     "part late, abort": (PART_2, fault("stall", at=-1, **ONCE), FAILS, COMPLETE, status(403)),
     "part 403, abort late": (PART_2, status(403), FAILS, ABORT, fault("stall", at=-1, **ONCE)),
     "part 403, abort lost": (PART_2, status(403), FAILS, ABORT, fault("reset", **TWICE)),
     "part 403, abort 503 twice": (PART_2, status(403), FAILS, ABORT, status(503, **TWICE)),
-    # What an earlier run left is a gift; whoever lies about it changes nothing.
+    # Parts of an earlier run may be reused; wrong information about them changes nothing.
     "left, well": (PARTS, fault("pass"), DONE),
     "left, parts 404": (PARTS, status(404, "NoSuchUpload"), DONE),
     "left, parts 500, once": (PARTS, status(500, **ONCE), DONE),
@@ -195,7 +195,8 @@ FAULTS = {
         "</ETag></Part>" for number in (0, 1, 2, 3, 10001, -1)
         for size in (PART, LARGE - PART, -1)) + "</ListPartsResult>"), DONE),
 }
-# Removing it was forbidden, or the same command would go on with it, for what failed may pass.
+# The removal was forbidden, or the same command would resume it, because the failure may be
+# temporary.
 MAY_LEAVE = {"always 503", "always reset", "part and abort, 403", "left, parts 404",
              "end, answer stalls", "trickle: reads, always", "trickle: answers, always",
              "trickle: the end is read", "trickle: the end is answered"}
@@ -211,7 +212,7 @@ def rules_of(bucket_name, number, row):
 
 
 def waits(numbered):
-    """What takes long begins first, beside the rest."""
+    """Long scenarios begin first, in parallel with the rest."""
     return not any(word in numbered[1][0] for word in ("always", "stall", "trickle", "loris"))
 
 
@@ -224,7 +225,7 @@ def files(tmp_path):
 
 
 def leave(client, key, data, cache):
-    """What a killed run leaves: one part that is right, and one of another file."""
+    """The remains of a killed run: one part that is right, and one of another file."""
     upload = client.create_multipart_upload(Bucket=client.name, Key=key)["UploadId"]
     for number, part in ((1, data[:PART]), (2, data[:LARGE - PART])):
         client.upload_part(Bucket=client.name, Key=key, UploadId=upload, PartNumber=number,
@@ -279,7 +280,7 @@ def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
     log = (folder / "log").read_text()
 
     def asked(number):
-        """What the proxy saw of a scenario: that a failure tells why."""
+        """The proxy's log of a scenario, to explain a failure."""
         return "\n".join(line for line in log.splitlines() if f"/s{number:03}/" in line)
 
     wrong += [(name, "was not met") for number, name in enumerate(FAULTS)

@@ -1,10 +1,10 @@
-"""URLs that hold secrets, wherever the command and the package show them or write them down.
+"""URLs that contain secrets, wherever the command and the package print or write them.
 
-Goal: nothing that is printed, raised or written has the password, the token or the signature of a
-URL; an index fits a URL that was signed anew; two objects that a parameter tells apart stay two.
-Method: a web server of this test that gives its files only to who asks with the password, or with
-a signature that is good at the time; all that comes out, and each file that was written, is
-searched for the secrets.
+Goal: no output, exception or file contains the password, the token or the signature of a URL; an
+index fits a URL that was signed again; two objects that differ only by a parameter stay two.
+Method: a web server of this test that serves its files only to requests with the password, or with
+a signature that is valid at the time; all output, and each file that was written, is searched for
+the secrets.
 """
 
 import base64
@@ -157,7 +157,7 @@ def test_no_refusal_shows_it(web, tmp_path, way):
 
 
 def test_signed_anew(web, tmp_path):
-    """The index fits, and no header is read again; who asks with the old one is refused."""
+    """The index fits, and no header is read again; a request with the old signature is refused."""
     out = str(tmp_path / "x.index")
     run(tmp_path, "index", signed(web, "/d/{0,1}.tar"), "--out", out)
     old, web.signature = web.signature, "another"
@@ -178,7 +178,7 @@ def test_objects_of_one_path(web, tmp_path):
 
 
 def test_unclear_logins(web, tmp_path):
-    """A password with a raw '/' could be a host with a path: nobody is asked."""
+    """A password with a raw '/' could be a host with a path: no request is sent."""
     for raw in "/?#":
         url = f"http://me:c4n4ry0{raw}c4n4ry0@{web.host}/d/0.tar"
         done = subprocess.run([command(), "ls", url], capture_output=True, check=False, timeout=60)
@@ -188,7 +188,8 @@ def test_unclear_logins(web, tmp_path):
 
 
 def test_a_sas_behind_az(tmp_path):
-    """It is none of the blob's name, and not dropped in silence: it is refused, with what to do."""
+    """It is not part of the blob's name, and not dropped silently: it is refused, with what to
+    do."""
     sas = f"sv=2024-11-04&se=2030-01-01T00%3A00%3A00Z&sr=c&sp=rl&sig={SIGNATURE}%3D"
     refused = "AZURE_STORAGE_SAS_TOKEN"
     account = {**os.environ, "AZURE_STORAGE_ACCOUNT": "me", "HOME": str(tmp_path),
@@ -210,7 +211,7 @@ def test_a_sas_behind_az(tmp_path):
 
 
 def test_fault_proxy(web):
-    """What it has no use for it does not show either."""
+    """Parameters that it does not use are not shown either."""
     done = subprocess.run([command(), "fault-proxy", "--to", ways(web, "")["password"]],
                           capture_output=True, timeout=60, check=False)
     assert done.returncode == 3 and b"not http://HOST:PORT" in done.stderr
@@ -226,7 +227,7 @@ def zipped(files):
 
 
 def test_chains(web):
-    """fsspec is given the whole, and what it says of it is shown without."""
+    """fsspec gets the real URL, and its error is shown without the secret."""
     pytest.importorskip("aiohttp")
     web.files["/a.zip"] = zipped({"d/0#1.tar": tar(["u.cls"]), "d/1.tar": tar(["v.cls"])})
     more = "v=" + 20 * "1" + "&"
@@ -238,7 +239,7 @@ def test_chains(web):
                       (f"zip://d::{signed(web, '/a.zip')}", 2)):
         with stoker.Dataset(url) as dataset:
             assert len(dataset) == keys, url
-        # Another URL: of this one fsspec may have kept what it would ask for.
+        # Another URL: fsspec may have cached the directory of this one.
         refused = url.replace(SIGNATURE, f"{SIGNATURE}0").replace("me:", "you:x")
         with pytest.raises(Exception) as caught:
             stoker.Dataset(refused.replace("simplecache", "filecache"))
@@ -274,7 +275,7 @@ def test_fsspec(web):
     assert stoker.stat(url).bytes == len(web.files["/d/0.tar"])
 
 
-PROXIES = {  # libcurl cannot parse the first ones, and prints what it cannot parse
+PROXIES = {  # libcurl cannot parse the first ones, and prints a URL that it cannot parse
     "raw #": "http://user:c4n4ry0#proxy@127.0.0.1:1", "raw /": "http://user:c4n4ry0/x@127.0.0.1:1",
     "raw ?": "http://user:c4n4ry0?x@127.0.0.1:1", "port": "http://user:c4n4ry0@127.0.0.1:99999",
     "scheme": "ftp://user:c4n4ry0@127.0.0.1:1", "no scheme": "user:c4n4ry0#x@127.0.0.1:1",
@@ -287,7 +288,7 @@ PROXIES = {  # libcurl cannot parse the first ones, and prints what it cannot pa
 @pytest.mark.parametrize("form", PROXIES)
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "ALL_PROXY", "http_proxy"])
 def test_proxies(tmp_path, monkeypatch, name, form):
-    """A proxy's login is in no output, whatever libcurl says of it; and the proxy is named."""
+    """A proxy's login is in no output, whatever libcurl prints; and the proxy is named."""
     for variable in [*os.environ]:
         if variable.lower().endswith("_proxy"):
             monkeypatch.delenv(variable)

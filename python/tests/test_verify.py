@@ -1,8 +1,8 @@
 """stoker.verify and the command: real damage is found, named and repaired.
 
 Goal: each kind of damage, made by Python in files, is a finding with its place; a good data set has
-none; what repair leaves is clean and otherwise byte for byte, whatever ends it.
-Method: data sets by tarfile, PIL and `stoker pack`; tarfile reads what repair wrote.
+none; repaired shards are clean and otherwise unchanged byte for byte, whatever ends the repair.
+Method: data sets by tarfile, PIL and `stoker pack`; tarfile reads the repaired shards.
 """
 
 import gzip
@@ -96,7 +96,7 @@ def flip(path, at):
 
 
 def inside(picture):
-    """An offset within the scan of a JPEG: what comes after the scan's header."""
+    """An offset within the scan of a JPEG: the data after the scan's header."""
     start = picture.index(b"\xff\xda")
     return start + (len(picture) - start) // 2
 
@@ -170,7 +170,7 @@ def climb(tar):
     change(tar, at, make.checksummed(bytes(header)))
 
 
-# name, what is done to 0.tar, kind, status, key, samples that repair leaves there
+# name, damage to 0.tar, kind, status, key, samples that repair keeps
 DAMAGE = [
     ("truncated", truncate, "end", "TRUNCATED", "s004.jpg", 4),
     ("no end marker", cut_end, "end", "TRUNCATED", "", 6),
@@ -247,14 +247,14 @@ def test_damage_of_the_packing(tmp_path, engine):
         ("packing", "b.tar.gz"),
     ]
     found = find(tmp_path / "set", engine, repair=True)
-    # Only the size at its end is wrong, and the CRC proves the bytes; of b nothing is left.
+    # Only the size at its end is wrong, and the CRC verifies the bytes; of b nothing is left.
     assert [f.kind for f in found] == ["packing", "packing", "unrepaired"]
     assert gzip.decompress((tmp_path / "set" / "a.tar.gz").read_bytes()) == data
     assert (tmp_path / "set" / "c.tar.gz").read_bytes() == whole
 
 
 def test_damage_everywhere(tars, engine):
-    """One finding each, in the order of the file; the walk goes on behind each."""
+    """One finding each, in the order of the file; the walk continues after each."""
     path = tars / "0.tar"
     for damage in (break_padding, break_jpeg_header, break_png_data):
         damage(path)
@@ -271,7 +271,7 @@ def test_damage_everywhere(tars, engine):
 @pytest.mark.parametrize("before", [512 * 3, 512 * 2], ids=["header", "name"])
 @pytest.mark.parametrize("pack", [False, True], ids=["verify", "pack"])
 def test_names_that_damage_takes(tmp_path, engine, pack, before, extensions):
-    """Of a PAX header that is lost, the member that it names is there: under another name."""
+    """If a PAX header is lost, its member still exists: under another name."""
     names = [f"bär{n}.{e}" for n in range(9) for e in extensions]
     path = make.tar(
         tmp_path / "set" / "0.tar", [(n, n.encode()) for n in names], format=tarfile.PAX_FORMAT
@@ -330,7 +330,7 @@ def test_every_byte_of_a_shard(tars, engine):
 
 @needs_command
 def test_flipped_byte_in_a_picture(packed, engine):
-    """Only what was written beside the data knows it: the checksum names the sample."""
+    """Only the index next to the data detects it: the checksum names the sample."""
     shard = min(packed.glob("*.tar"))
     offset, size = places(shard)["s002.jpg"]
     picture = shard.read_bytes()[offset : offset + size]
@@ -344,7 +344,7 @@ def test_flipped_byte_in_a_picture(packed, engine):
     os.remove(packed / "stoker.index")
     assert [f.kind for f in find(packed, engine)] == ["digest"]
     os.remove(packed / "stoker.manifest.json")
-    assert find(packed, engine) == []  # nobody knows
+    assert find(packed, engine) == []  # nothing can detect it
 
 
 @needs_command
@@ -381,8 +381,8 @@ def test_index_with_checksums(tars, folder, tmp_path, engine, kind):
 
 @needs_command
 def test_index_with_sha256(tars, engine):
-    """`stoker index --checksums` keeps the SHA-256 of shards: a change that no header and no member
-    shows is found, here another owner under a right checksum."""
+    """`stoker index --checksums` keeps the SHA-256 of shards: it detects a change that no header
+    and no member shows, here another owner under a right checksum."""
     assert test_cli.stoker("index", "--checksums", tars).returncode == 0
     assert find(tars, engine) == []
     path = tars / "0.tar"
@@ -405,7 +405,7 @@ def test_index_that_lies_apart(tars, tmp_path, where):
         (tars / "x").mkdir()
         urls = [(tars / "0.tar").rename(tars / "x" / "0.tar"), tars / "1.tar"]
         assert test_cli.stoker("index", "--checksums", *urls).returncode == 0
-    else:  # beside lies an index of more shards, and then it is gone
+    else:  # next to it is an index of more shards, and then it is removed
         urls = [tars / "0.tar"]
         assert test_cli.stoker("index", tars).returncode == 0
         done = test_cli.stoker("index", "--checksums", *urls, env=environment)
@@ -748,8 +748,8 @@ def test_command(tars, tmp_path):
 @needs_command
 def test_progress_on_a_terminal(tmp_path):
     """A bar with rate and time left, and nothing of it left on the screen in the end."""
-    # Slow to read: the time left is told from half a second on, 12 took 0.4 s on a fast machine.
-    # And slow to write, so not many.
+    # Slow to read: the remaining time is printed from half a second on, and 12 took 0.4 s on a fast
+    # machine. And slow to write, so not many.
     members = [(f"{i:03}.jpg", BIG) for i in range(24)]
     path = make.tar(tmp_path / "a.tar.bz2", members, mode="w:bz2")
     screen, status, out, _ = test_cli.on_terminal(["verify", "--deep", "--threads", 1, path], 0, {})
@@ -760,7 +760,7 @@ def test_progress_on_a_terminal(tmp_path):
 
 @needs_command
 def test_ctrl_c(tmp_path):
-    """Answered at once, with what was read so far; nothing half done stays."""
+    """Ends at once, with the findings so far; no partial output is left."""
     for shard in range(2):
         path = make.tar(tmp_path / f"{shard}.tar", [(f"{i:03}.jpg", BIG) for i in range(200)])
         change(path, places(path)["000.jpg"][0], b"\0")
@@ -786,7 +786,7 @@ def test_not_utf8(tmp_path, engine):
 
 
 def test_pixels_of_what_is_left(tars, engine):
-    """What repair wrote decodes to the pixels that it had."""
+    """The repaired file decodes to the same pixels as before."""
     break_png_data(tars / "0.tar")
     find(tars, engine, repair=True)
     for name, data in contents(tars / "0.tar").items():

@@ -1,10 +1,11 @@
-"""What of a damaged compressed shard proves what: ends, blocks, frames, and seek tables.
+"""Which parts of a damaged compressed shard verify which data: ends, blocks, frames, and seek
+tables.
 
-Goal: damage to a checksum alone costs no sample that anything proves, and is told where nothing
-does; blocks of bzip2 are found behind damage; a seek table that lies is a finding and costs no
-byte; what is kept unproven is counted.
-Method: shards by the gzip, zstd, bzip2 and xz commands, with one thing changed; repaired, and read
-back by the commands and by Python's tarfile. bzip2recover as the oracle for blocks.
+Goal: damage to a checksum alone costs no sample that another check verifies, and is reported if
+none does; blocks of bzip2 are found after damage; a wrong seek table is a finding and costs no
+byte; samples that are kept unverified are counted. Method: shards by the gzip, zstd, bzip2 and xz
+commands, with one thing changed; repaired, and read back by the commands and by Python's tarfile.
+bzip2recover as the oracle for blocks.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def test_a_wrong_end(tmp_path, engine, values, name):
         assert read(path) == values
         assert find(path, engine) == []
         return
-    if name == "gzip members":  # only what is under that one goes
+    if name == "gzip members":  # only the sample under that checksum is lost
         assert kinds == ["packing"]
         left = read(path)
         assert left.items() <= values.items() and 0 < len(values) - len(left) < len(values) // 2
@@ -144,7 +145,7 @@ def test_a_wrong_end(tmp_path, engine, values, name):
 
 
 def test_png_proves_itself(tmp_path, engine, values):
-    """By the CRCs of its chunks; a sample with a text beside it is proved by nothing."""
+    """By the CRCs of its chunks; a sample that includes a text is not verified by them."""
     mixed = {n: v for n, v in values.items() if n.endswith("png") or int(n[:3]) % 2}
     path = tmp_path / "a.tar.gz"
     path.write_bytes(flip(gzip.compress(make_tar(mixed)), -7))
@@ -153,7 +154,7 @@ def test_png_proves_itself(tmp_path, engine, values):
 
 
 def test_damage_inside_is_not_taken_for_its_end(tmp_path, engine, values):
-    """A changed byte of a stored block: no sample with wrong bytes is kept unasked."""
+    """A changed byte of a stored block: without the option no sample with wrong bytes is kept."""
     path = tmp_path / "a.tar.gz"
     tar = make_tar(values)
     data = bytearray(gzip.compress(tar, 0, mtime=0))
@@ -200,7 +201,7 @@ def texts(seed, count):
 
 
 def recovered(path, home):
-    """What bzip2recover has of it: the text of each whole block."""
+    """The output of bzip2recover: the text of each complete block."""
     home.mkdir()
     shutil.copy(path, home / "x.bz2")
     subprocess.run(["bzip2recover", "x.bz2"], cwd=home, capture_output=True, check=True)
@@ -238,8 +239,8 @@ def test_blocks_of_bzip2(tmp_path, engine, damage):
     assert "packing" in {f.kind for f in found}, found
     left = read(path)
     assert left.items() <= members.items()
-    # Each member that lies in blocks that bzip2recover has, side by side, is there; at a hole one
-    # sample more may go on each side, and two behind it that may lack members.
+    # Each member inside adjacent blocks that bzip2recover has is found; at a gap one more sample
+    # may be lost on each side, and two samples after it may lack members.
     held, run_of = set(), b""
     for text in [*texts, None]:
         if text is not None:
@@ -261,7 +262,7 @@ def entries(data, entry=8):
 
 
 def shift_bytes(data):
-    """A byte of one frame's text is told to be the next one's."""
+    """A byte of one frame's text is attributed to the next one."""
     at, _ = entries(data)
     data[at + 12] ^= 1  # the second entry's unpacked size
     return data
@@ -338,7 +339,8 @@ def test_a_seek_table_that_is_true(tmp_path, engine, values):
 
 
 def test_a_checksum_of_the_table(tmp_path, engine, values):
-    """A lie beside frames that have their own; the only proof beside frames that have none."""
+    """A wrong table for frames that have their own checksums; the only check for frames that have
+    none."""
     tar = make_tar(values)
     path = tmp_path / "a.tar.zst"
     data = bytearray(seekable(tar, 20_000, True))
@@ -353,7 +355,7 @@ def test_a_checksum_of_the_table(tmp_path, engine, values):
 
 
 def test_frames_without_checksums(tmp_path, engine):
-    """What repair keeps of them is counted: nobody can know whether it is right."""
+    """The samples that repair keeps of them are counted: it is unknown whether they are right."""
     members = texts(8, 120)
     tar = make_tar(members)
     pack = pieces(frame("--no-check"), 100_000)
@@ -368,13 +370,13 @@ def test_frames_without_checksums(tmp_path, engine):
     left = read(path)
     assert found[-1].kind == "unproven" and found[-1].note
     assert progress["unproven"] == len(left) > 0
-    # Whole: nothing is damaged, and nothing is said.
+    # A complete file: no damage, and no finding.
     path.write_bytes(pack(tar))
     assert find(path, engine) == []
 
 
 def test_one_frame_without_a_checksum(tmp_path, engine):
-    """The structure shows the damage: what is before it is kept, and called unproven."""
+    """The structure shows the damage: the data before it is kept, and reported as unverified."""
     members = texts(9, 160)
     data = bytearray(frame("--no-check", "-1")(make_tar(members)))
     at = len(data) * 3 // 5

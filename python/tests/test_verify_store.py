@@ -1,7 +1,7 @@
-"""stoker verify of what lies in a store: many files at once, tars by large ranges; damage on the
-way is a finding that names the object and both sums.
+"""stoker verify of data in a store: many files at once, tars by large ranges; damage in transit is
+a finding that names the object and both checksums.
 
-Method: servers of the tests; one that answers no file before others are asked for as well."""
+Method: test servers; one answers no file before others are requested as well."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def together(server):
-    """No picture comes before so many are asked for at once, or somebody has lost patience."""
+    """Answers no image before a number of them are requested at once, or a timeout."""
     class Together(server.RequestHandlerClass):
         def give(self, data, **more):
             own = self.server
@@ -41,7 +41,7 @@ def together(server):
 
 @pytest.mark.parametrize("kind", ["s3", "hf"])
 def test_many_files_at_once(clean, kind):  # noqa: F811
-    """Also of the hub, whose listing tells too little of them."""
+    """Also for the hub, whose listing has too little information."""
     if kind == "s3":
         server = together(serve("s3", FILES, ["crc64nvme"]))
         server.host = "127.0.0.1"
@@ -79,7 +79,7 @@ def test_a_tar_by_large_ranges(clean, tmp_path):  # noqa: F811
 
 
 def damaging(server, names, at):
-    """Of these files a byte, however often they are read."""
+    """Flips a byte of these files, however often they are read."""
     class Damaging(server.RequestHandlerClass):
         def say(self, code, body=b"", **headers):
             span = headers.get("Content_Range", "bytes 0-").removeprefix("bytes ")
@@ -95,8 +95,9 @@ def damaging(server, names, at):
 @pytest.mark.parametrize(("kind", "name", "at"), [("crc32", "b/07.jpg", 100),
                                                   ("crc32c", "a.tar", 5 * MIB)])
 def test_damage_on_the_way(clean, tmp_path, kind, name, at):  # noqa: F811
-    """That no reading again mends is a finding: the object, and both sums. Of the others is none.
-    What nothing else would tell: inside of a member, of a tar that has no index."""
+    """Damage that another read does not fix is a finding: the object, and both checksums. The other
+    objects have none. This is damage that no other check detects: inside a member, of a tar without
+    an index."""
     server = damaging(serve("s3", FILES if kind == "crc32" else {"set/a.tar": tar(tmp_path)},
                             [kind]), name, at)
     server.host = "127.0.0.1"

@@ -37,7 +37,7 @@ def ours(source, engine, **options):
 
 
 def theirs(path):
-    """What webdataset makes of a tar."""
+    """The samples that webdataset makes of a tar."""
     tariterators = pytest.importorskip("webdataset.tariterators")
     with open(path, "rb") as stream:
         files = tariterators.tar_file_expander([{"url": str(path), "stream": stream}])
@@ -131,7 +131,7 @@ def test_gnu_tar_sparse_is_refused(tmp_path, engine):
 
 
 def test_pax_records(tmp_path, engine):
-    """A path by PAX, one that is not ASCII, and records of others."""
+    """A path by PAX, one that is not ASCII, and records of other programs."""
     path = tmp_path / "a.tar"
     name = "long/" + "p" * 300 + "/ä.txt"
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -158,7 +158,8 @@ COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst"])
 def test_compressed(tmp_path, engine, suffix):
-    """Read front to back, but zstd of so few bytes; the same samples, and the data set says so."""
+    """Read front to back, except zstd of so few bytes; the same samples, and the data set reports
+    it."""
     plain = []
     for shard in range(3):
         path = make.tar(
@@ -206,7 +207,7 @@ SCATTERED = ["a.jpg", "b.jpg", "b.cls", "a.cls", "c.jpg", "c.cls"]
 
 
 def test_scattered(tmp_path, engine):
-    """webdataset would silently give two halves."""
+    """webdataset would silently return two halves."""
     path = make.tar(tmp_path / "a.tar", [(name, name.encode()) for name in SCATTERED])
     with pytest.raises(stoker.ScatteredError) as caught:
         ours(path, engine)

@@ -1,8 +1,8 @@
-"""Writes that meet others: conditions, conflicts, uploads that vanish, answers that are lost.
+"""Conflicting writes: conditions, conflicts, uploads that vanish, answers that are lost.
 
-Goal: what is told is what is there: "exists" only where another's object is, success only where
-ours is, and what may pass is tried again; an upload that the store lost is begun again, once; and
-no upload stays behind. Method: S3 as a server of the tests, with a script of what goes wrong."""
+Goal: the report is right: "exists" only if another writer's object exists, success only if ours
+does, and temporary failures are tried again; an upload that the store lost is started again, once;
+and no upload is left behind. Method: S3 as a test server, with a script of failures."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def says(code, word):
 
 
 def lost(request):
-    """It is done, and nobody is told."""
+    """The request is carried out, and the answer is lost."""
     return request.drop
 
 
 def vanished(code=404):
     def act(request):
-        """Somebody removes all uploads first."""
+        """All uploads are removed first."""
         request.server.uploads.clear()
         request.refuse(code, "NoSuchUpload")
         return True
@@ -109,7 +109,7 @@ def test_a_conflict_that_does_not(store, files, name, monkeypatch):
 
 @pytest.mark.parametrize("name, code", [("small", 412), ("large", 412), ("large", 200)])
 def test_ours_or_anothers(store, files, name, code):
-    """A try whose answer was lost made it; or somebody else did meanwhile."""
+    """A try whose answer was lost made it; or another writer did meanwhile."""
     step = "put" if name == "small" else "end"
     store.script = Script(step, lost)
     copy(files / name, no_clobber=True)
@@ -131,7 +131,7 @@ def test_ours_or_anothers(store, files, name, code):
 
 
 def test_ours_by_its_checksum(store, files):
-    """The ETag tells nothing, as of objects that are encrypted by keys of KMS."""
+    """The ETag does not show it, as for objects that are encrypted by keys of KMS."""
     store.etag = "f" * 32 + "-2"
     store.script = Script("end", lost)
     copy(files / "large", check="crc64nvme")
@@ -196,7 +196,7 @@ def test_leftovers_come_in_short_pages(store, page):
 
 @pytest.mark.parametrize("kind", ["GLACIER", "DEEP_ARCHIVE", "forbidden"])
 def test_what_cannot_be_read_can_be_removed(store, kind):
-    """By the request that removes it; whether that is allowed its answer tells."""
+    """By the request that removes it; its answer shows whether that is allowed."""
     store.objects[SPOT] = SMALL
     if kind == "forbidden":
         store.script = Script("GET", says(403, "AccessDenied"), -1)

@@ -1,4 +1,4 @@
-"""What the tests of stoker.torch share: data loaders, and what a plain stoker.Loader gives."""
+"""Shared by the tests of stoker.torch: data loaders, and the batches of a plain stoker.Loader."""
 
 import pytest
 import stoker

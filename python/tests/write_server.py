@@ -1,11 +1,11 @@
-"""S3 as whoever writes to it sees it: objects, uploads by parts, conditions, archived objects, and
-a script of what goes wrong, by request.
+"""S3 for clients that write: objects, uploads by parts, conditions, archived objects, and a script
+of failures, by request.
 
-Strict where the real one is: bodies are compared with the checksums they come with, and so are
-whole objects and their parts' ETags when an upload ends; a part of an upload that is not there is
-refused, listings of uploads come in pages. `store.asked` are the
-requests, as (method, key, query); `store.script` is asked before each: it may answer instead (and
-say so), or return a function that is called when the request was carried out, before its answer."""
+As strict as the real one: bodies are compared with their checksums, and so are whole objects and
+the ETags of their parts when an upload ends; a part of an upload that does not exist is refused,
+listings of uploads have pages. `store.asked` are the requests, as (method, key, query);
+`store.script` is called before each: it may answer instead (and return so), or return a function
+that is called when the request was carried out, before its answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Writing(object_server.S3):
         return True
 
     def say(self, code, body=b"", **headers):
-        """What the script wants to happen when all is done, but not yet told."""
+        """The function that the script wants to run after the request is carried out, before the
+        answer."""
         after, self.after = getattr(self, "after", None), None
         if after and code < 400 and after():
             return
@@ -62,7 +63,7 @@ class Writing(object_server.S3):
         return done is True
 
     def sums(self):
-        """Those that the request tells, by their names."""
+        """The checksums that the request carries, by their names."""
         return {name[15:]: value for name, value in self.headers.items()
                 if name.startswith("x-amz-checksum-") and name[15:] not in ("algorithm", "type")}
 
@@ -82,7 +83,7 @@ class Writing(object_server.S3):
         return True
 
     def is_held(self, key):
-        """Object lock: of a bucket without versions, as stores that are not Amazon have it."""
+        """Object lock: of a bucket without versions, as stores other than Amazon have it."""
         return (self.spot[0], key) in self.server.held
 
     def is_taken(self):
@@ -111,7 +112,7 @@ class Writing(object_server.S3):
         self.say(200, body, ETag=etag)
 
     def put(self, data):
-        """With the lock: what is in the way, or nothing."""
+        """With the lock: returns the conflict, or None."""
         if "uploadId" in self.query:
             upload = self.server.uploads.get(self.query["uploadId"])
             if not upload:
@@ -161,7 +162,7 @@ class Writing(object_server.S3):
                       b"</CompleteMultipartUploadResult>")
 
     def join(self, name):
-        """With the lock: makes the object of its parts; or what is in the way."""
+        """With the lock: makes the object of its parts; or returns the conflict."""
         server = self.server
         if name not in server.uploads:
             return 404, "NoSuchUpload"
@@ -286,19 +287,19 @@ def serve(objects=None, handler=Writing):
     store.uploads, store.begun, store.upload_page = {}, 0, 1000  # id -> (spot, begun, parts)
     store.part_page = 1000
     store.etags, store.classes = {}, {}  # by spot; (class, restore)
-    store.etag, store.kept = None, {}  # of objects by parts; their checksums, by spot
+    store.etag, store.kept = None, {}  # of objects by parts; their checksums, by position
     store.locked, store.held = False, set()  # whether each body needs a checksum; spots
     return store
 
 
 def lead_to(store, monkeypatch):
-    """Also what this process asks."""
+    """Also handles requests of this process."""
     for name, value in environment(store).items():
         monkeypatch.setenv(name, value)
 
 
 def environment(store):
-    """What a client needs, and nothing of this machine's own configuration."""
+    """The environment that a client needs, without any configuration of this machine."""
     return {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s",
             "AWS_REGION": "us-east-1", "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_EC2_METADATA_DISABLED": "true"}
