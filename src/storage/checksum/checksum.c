@@ -52,7 +52,7 @@ bool stk_checksum_decode_base64(struct stk_view text, uint8_t *data, size_t byte
             bits &= (1u << count) - 1;
         }
     }
-    return bits == 0; /* what is left over of the last digit */
+    return bits == 0; /* the rest of the last digit */
 }
 
 static bool is(struct stk_view name, const char *text)
@@ -123,8 +123,8 @@ struct parsed_headers {
     struct stk_response_checksums *seals;
     bool all, tag;
     bool composite;             /* the type that S3 reports */
-    struct stk_checksum joined; /* of more than one part's sums: not of the body as it comes */
-    bool stored_gzip, gzip;     /* Google: as it is stored, as it comes */
+    struct stk_checksum joined; /* a checksum of part checksums: not of the body as it is sent */
+    bool stored_gzip, gzip;     /* Google: as the object is stored, and as it is sent */
     bool sealed_otherwise;      /* encrypted: then an ETag is no MD5 */
     struct stk_view etag;
 };

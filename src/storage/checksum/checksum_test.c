@@ -132,7 +132,8 @@ static void test_rows(void)
     }
 }
 
-/* Of how many parts' sums a sum is. What is no number of parts is no sum. */
+/* The number of parts in a checksum of part checksums. A checksum with an invalid number is
+ * refused. */
 static void test_parts(void)
 {
     static const struct {
@@ -141,7 +142,8 @@ static void test_parts(void)
     } values[] = {
         {CRC32C "-2", STK_CHECKSUM_CRC32C, 2},
         {CRC32C "-10000", STK_CHECKSUM_CRC32C, 10000},
-        {CRC32C "-999999999", STK_CHECKSUM_CRC32C, 999999999}, /* whose parts nobody asks for */
+        /* part checksums that are not wanted */
+        {CRC32C "-999999999", STK_CHECKSUM_CRC32C, 999999999},
         {CRC32C "-1000000000", 0, 0},
         {CRC32C "-0", 0, 0},
         {CRC32C "-", 0, 0},
@@ -173,7 +175,8 @@ static void test_parts(void)
     }
 }
 
-/* What Hugging Face tells of a whole file: as sha256sum and `git hash-object` have it. */
+/* The values that Hugging Face reports of a whole file are those of sha256sum and `git
+ * hash-object`. */
 static void test_hub(void)
 {
 #define SHA256_HEX "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
@@ -213,7 +216,7 @@ static void test_hub(void)
     }
 }
 
-/* Each kind over pieces is what it is of all at once. */
+/* The checksum of each kind over pieces equals that of all bytes at once. */
 static void test_pieces(void)
 {
     static uint8_t data[1000];
@@ -262,7 +265,8 @@ static void test_twice(void)
 
 #define BYTES 10000u
 
-/* All of it in random cuts, in random order, some of them twice; 1: in the end it was proven. */
+/* Adds all bytes in random cuts, in random order, some of them twice; returns 1 if they were
+ * verified in the end. */
 static int cover_in_cuts(struct stk_range_coverage *cover, const uint8_t *data, uint64_t seed,
                          bool damage)
 {
@@ -287,7 +291,7 @@ static int cover_in_cuts(struct stk_range_coverage *cover, const uint8_t *data, 
         uint8_t other = (uint8_t)~piece.data[0];
         enum stk_range_coverage_result covered;
 
-        if (i % 3 == 1) { /* what overlaps is left out, whatever it holds */
+        if (i % 3 == 1) { /* bytes that overlap are left out, whatever their value */
             covered =
                 stk_range_coverage_add(cover, cuts[order[i - 1]], (struct stk_view){&other, 1});
             T_TRUE("it is there already", covered == STK_RANGE_COVERAGE_INCOMPLETE ||
@@ -342,12 +346,13 @@ static void test_cover(void)
     free(data);
 }
 
-/* The seal is told when some or all of it has come: what was summed by a right guess counts. */
+/* The checksum is reported when some or all pieces have arrived: pieces that were summed with the
+ * right guess of the kind count. */
 static void test_told_late(void)
 {
     static const struct {
         const char *name;
-        uint32_t told, before; /* pieces of 4 that come before it is told */
+        uint32_t told, before; /* pieces of 4 that arrive before the checksum is reported */
         bool damage;
         enum stk_range_coverage_result want_told, want_last;
     } late[] = {
@@ -391,7 +396,7 @@ static void test_told_late(void)
         if (late[i].before == 4) {
             T_EQ(late[i].name, last, STK_RANGE_COVERAGE_INCOMPLETE);
             T_EQ(late[i].name, stk_range_coverage_set_expected(cover, &whole), late[i].want_told);
-            /* A proven one begins again, a wrong one is so for ever. */
+            /* After success the coverage starts again; after a mismatch it stays one. */
             last = stk_range_coverage_add(cover, 0, (struct stk_view){data, 100});
             T_EQ(late[i].name, last == STK_RANGE_COVERAGE_MISMATCH,
                  late[i].want_last == STK_RANGE_COVERAGE_MISMATCH);
@@ -417,7 +422,8 @@ static void test_bound(void)
     }
     stk_range_coverage_free(cover);
     cover = stk_range_coverage_new(
-        4 * STK_RANGE_COVERAGE_PIECES_MAX); /* had all been kept, this would prove it */
+        /* if all pieces had been kept, this would verify the object */
+        4 * STK_RANGE_COVERAGE_PIECES_MAX);
     memset(ones, 1, sizeof ones);
     whole = stk_checksum_compute(STK_CHECKSUM_CRC32C, false, (struct stk_view){ones, sizeof ones});
     stk_range_coverage_set_expected(cover, &whole);
@@ -432,7 +438,7 @@ static void test_bound(void)
     stk_range_coverage_free(cover);
 }
 
-/* What cannot be joined proves nothing, and refutes nothing. */
+/* A checksum that cannot be combined neither verifies nor refutes anything. */
 static void test_no_join(void)
 {
     uint8_t data[200] = {7};

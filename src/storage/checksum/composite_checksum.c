@@ -10,16 +10,16 @@
 
 struct stk_composite_checksum {
     struct stk_checksum want;
-    uint64_t bytes, done; /* of the object; of them have come */
+    uint64_t bytes, done; /* of the object; bytes received so far */
     int (*ask)(void *owner, uint32_t number, struct stk_composite_checksum_part *part);
     void *owner;
     uint32_t count, number; /* parts; the one at hand, from 1; 0: none yet */
-    uint64_t begin, end;    /* of the one at hand */
+    uint64_t begin, end;    /* of the current part */
     uint64_t step;          /* assumed size of parts; 0: ask reads each */
     bool lost;              /* the ends of parts are unknown */
     bool second;            /* pass */
     struct stk_checksum_state part, parts;
-    struct stk_checksum part_told, last; /* of the part at hand; of the one before it, as it came */
+    struct stk_checksum part_told, last; /* current; previous, as received */
     struct stk_composite_checksum_mismatch wrong;
     uint64_t crc, first_crc; /* CRC64 of the bytes of this pass, in the first pass */
     uint8_t *sums;           /* SUM_BYTES a part; owned */

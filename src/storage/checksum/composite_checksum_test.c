@@ -1,8 +1,8 @@
 /* Goal: bytes that match the server's checksum of the complete object are verified and others fail,
- * for any parts of the object and any order of arrival. A server that lies about its parts yields
- * "unknown" or "wrong", never a crash, and never verifies damaged bytes.
- * Method: checksums computed part by part, tables of parts and of lies, random splits, random lies
- * by seed. Covers composite_checksum.c. */
+ * for any parts of the object and any order of arrival. A server that reports wrong parts yields
+ * "unknown" or "mismatch", never a crash, and never verifies damaged bytes.
+ * Method: checksums computed part by part, tables of parts and of wrong answers, random splits,
+ * random wrong answers by seed. Covers composite_checksum.c. */
 #include "storage/checksum/composite_checksum.h"
 
 #include "base/random.h"
@@ -17,13 +17,13 @@
 
 /* An object and its server. */
 struct world {
-    uint64_t sizes[SIZES_MAX]; /* of its parts; 0 behind them, and of an empty last one */
+    uint64_t sizes[SIZES_MAX]; /* of its parts; 0 after them, and for an empty last part */
     uint32_t count;
     uint32_t kind;
-    bool offsets, seals; /* are told */
+    bool offsets, seals; /* are reported */
     uint32_t refused;    /* this part and those behind it, with `status`; 0: none is */
     int status;
-    uint32_t lie; /* this part (from 1; 0: none) is told to begin and be as these */
+    uint32_t lie; /* this part (from 1; 0: none) is reported with this offset and size */
     uint64_t lie_offset, lie_bytes;
     uint32_t asked;
     uint8_t data[BYTES]; /* as they are in the store */
@@ -88,7 +88,7 @@ static void make(struct world *world, uint64_t seed)
     }
 }
 
-/* All of it in cuts of at most `cut` bytes. */
+/* Adds all bytes in cuts of at most `cut` bytes. */
 static int add_all(struct stk_composite_checksum *whole, const uint8_t *data, uint64_t cut,
                    uint64_t seed)
 {
@@ -101,7 +101,7 @@ static int add_all(struct stk_composite_checksum *whole, const uint8_t *data, ui
     return status;
 }
 
-/* Of what came at first, and, where it has to be added again, of what comes then. */
+/* Adds `first`, and, if bytes have to be added again, `again`. Returns the result. */
 static int judge(struct world *world, const struct stk_checksum *want, const uint8_t *first,
                  const uint8_t *again, struct stk_composite_checksum_mismatch *told)
 {
@@ -125,7 +125,8 @@ static int judge(struct world *world, const struct stk_checksum *want, const uin
 static const struct shape {
     const char *name;
     uint64_t sizes[SIZES_MAX];
-    uint32_t count, asked; /* 0: a sum of the whole; questions, where all is well */
+    /* 0: a checksum of the whole object; number of questions if all is well */
+    uint32_t count, asked;
 } shapes[] = {
     {"whole", {0}, 0, 0},
     {"one part", {1000}, 1, 0},
@@ -191,7 +192,7 @@ static void test_shapes(void)
     }
 }
 
-/* What came at first is what counts: that it comes well when it is read again proves nothing. */
+/* The first delivery of the bytes counts: good bytes at a second reading verify nothing. */
 static void test_other_bytes_again(void)
 {
     static struct world world;
@@ -210,7 +211,7 @@ static void test_other_bytes_again(void)
          STK_COMPOSITE_CHECKSUM_MISMATCH);
 }
 
-/* Nobody answers, or what is answered cannot be. */
+/* The server does not answer, or its answer is impossible. */
 static void test_servers(void)
 {
     static const struct {
@@ -276,7 +277,7 @@ static void test_servers(void)
     }
 }
 
-/* So many parts that nobody asks; kinds that there are not; what has not come. */
+/* More parts than the limit, for which no question is sent; unknown kinds; missing bytes. */
 static void test_unknown(void)
 {
     static struct world world;
@@ -312,7 +313,7 @@ static void test_unknown(void)
     stk_composite_checksum_free(whole);
 }
 
-/* A server that tells anything: damage is never proven, and all ends. */
+/* A server with arbitrary answers: damage is never verified, and every case ends. */
 static int ask_liar(void *owner, uint32_t number, struct stk_composite_checksum_part *part)
 {
     uint64_t *seed = owner, word = *seed = stk_random_key(*seed, number);

@@ -43,7 +43,7 @@ int stk_auth_response_json(struct stk_view text, const struct stk_auth_field *fi
  * in it or a line end, it does not fit, or the document before its end is not well-formed. */
 bool stk_auth_response_xml(struct stk_view text, const char *name, char *out, size_t out_bytes);
 /* Copies the error code of a response ("AccessDenied", "invalid_grant"), up to the first character
- * that is no letter, digit, '.', '_' or '-'; "" if there is none. */
+ * other than a letter, digit, '.', '_' or '-'; "" if there is none. */
 void stk_auth_response_code(struct stk_view text, char code_out[STK_AUTH_RESPONSE_CODE_BYTES]);
 /* Copies a value of "Name=value;Name=value", Azure's connection strings; the first of that name.
  * False: there is none, or it does not fit. */

@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* What is quoted is read again as it was. */
+/* Quoted text is read back unchanged. */
 static void quote(const char *text)
 {
     char object[300] = "{\"a\":", read[128] = "";

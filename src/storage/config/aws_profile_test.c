@@ -101,7 +101,7 @@ static void test_limits(void)
          STOKER_ERROR_LIMIT);
 }
 
-/* Of as many names as there may be each is found, and soon; of one more there is an error. */
+/* With the largest number of names each is found, and soon; one more is an error. */
 static void test_many(void)
 {
     static char text[STK_INI_BYTES_MAX];
@@ -338,7 +338,7 @@ static void test_settings(void)
     rmdir(folder);
 }
 
-/* Whose certificates, and where to ask: what names nothing that is there is an error. */
+/* The certificate file and the endpoint: an error if the named file or profile does not exist. */
 static void test_endpoints(void)
 {
     static const struct {
@@ -409,7 +409,7 @@ static void test_endpoints(void)
     rmdir(folder);
 }
 
-/* Files as nobody writes them by hand: an error, soon, and not the half of them. */
+/* Files that no person writes: an error, soon, and no partial result. */
 static void test_hostile(void)
 {
     static const char line[] = "region = r\0\n";
@@ -434,7 +434,7 @@ static void test_hostile(void)
     rmdir(folder);
 }
 
-/* Which section is a profile's, and which variable goes first. */
+/* Which section is the profile's, and which variable takes precedence. */
 static void test_choice(void)
 {
     static const struct {

@@ -12,8 +12,8 @@ struct reader {
     struct stk_ini *ini;
     size_t used;          /* of ini->text */
     const char *section;  /* NULL: none yet */
-    bool has_option;      /* of this section, so that a line may go on with it */
-    size_t indent, empty; /* of the option's line; empty lines since */
+    bool has_option;      /* in this section, so the next line may continue the value */
+    size_t indent, empty; /* of the option's line; empty lines after it */
     uint32_t line;
 };
 

@@ -88,7 +88,7 @@ static bool remove_part(char *text, const char *part);
 int stk_s3_settings_read(const struct stk_aws_profile *profiles, struct stk_s3_settings *settings,
                          struct stoker_error *error)
 {
-    /* This setting can only enable what the general setting does not enable. */
+    /* This setting can only enable a feature that the general setting disables. */
     static const struct row dual = {NULL, NULL, "use_dualstack_endpoint", flag, AT(dual_stack)};
     struct stk_s3_settings more = {0};
     struct setting_text setting_text;

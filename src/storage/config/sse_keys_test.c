@@ -114,7 +114,7 @@ static void test_find(void)
     }
 }
 
-/* A prefix that just has room, and one that has not: its end would be written behind it. */
+/* A prefix that just fits, and one that does not: its end would be written past the buffer. */
 static void test_long_prefix(void)
 {
     for (size_t more = 0; more < 2; more++) {
@@ -147,7 +147,7 @@ static void test_bytes(void)
     T_EQ("none", ring.count, 0);
 }
 
-/* What is wrong with the file is told, and its keys are not half taken. */
+/* A mistake in the file is an error, and no part of its keys is used. */
 static void test_file(void)
 {
     char path[] = "/tmp/stoker-keyring-XXXXXX";

@@ -77,7 +77,7 @@ int stk_auth_request_send(struct stk_credential_chain *search, struct stk_auth_r
     struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
     uint32_t tries = auth->tries ? auth->tries : STK_CREDENTIAL_CHAIN_TRIES;
     int status = STOKER_ERROR_UNSUPPORTED;
-    char of_profile[STK_AWS_PROFILE_PATH_BYTES] = ""; /* too long a path says what asks for S3 */
+    char of_profile[STK_AWS_PROFILE_PATH_BYTES] = ""; /* too long a path: S3 reports it */
     const char *ca_file = search->options->session ? search->options->session->ca_file : NULL;
     uint32_t silent = 0;
     uint64_t wait_ms = 0;

@@ -42,7 +42,7 @@ int clock_gettime(clockid_t id, struct timespec *now)
 #define STEPS_MAX 12
 
 struct step {
-    const char *wants;  /* what the request begins with, up to '|'; then what else is in it */
+    const char *wants;  /* the start of the request, up to '|'; then other text that it contains */
     int code;           /* 0: the connection is closed */
     const char *header; /* NULL: none */
     const char *body;
@@ -76,7 +76,7 @@ static const struct step *steps; /* with the lock, as all below */
 static uint32_t step_count, asked, wrong;
 static char first_wrong[256];
 
-/* Whether the request is what the step wants. */
+/* True if the request is the one that the step expects. */
 static bool is_wanted(const char *request, const char *wants)
 {
     const char *more = strchr(wants, '|');
@@ -89,7 +89,7 @@ static void serve(int fd)
 {
     char request[16384], answer[4096];
 
-    /* One a connection: of a kept one that is closed libcurl asks once more by itself. */
+    /* One a connection: if a kept one is closed, libcurl repeats the request by itself. */
     if (t_read_request(fd, request, sizeof request, NULL) > 0) {
         struct step step = {.code = 0};
 
@@ -126,7 +126,7 @@ static void play(const struct step *script)
     pthread_mutex_unlock(&lock);
 }
 
-/* Whether all of the script was asked for, and nothing else. */
+/* True if all requests of the script were sent, and no other. */
 static void played(const char *name)
 {
     pthread_mutex_lock(&lock);
@@ -135,7 +135,7 @@ static void played(const char *name)
     pthread_mutex_unlock(&lock);
 }
 
-/* Whether what was asked so far is of the script. */
+/* True if all requests so far are those of the script. */
 static void asked_right(const char *name)
 {
     pthread_mutex_lock(&lock);
@@ -153,7 +153,7 @@ static uint32_t asked_now(void)
     return count;
 }
 
-/* ---- who asks ---- */
+/* ---- sources of credentials ---- */
 
 static struct stk_http *http;
 static char url[64];
@@ -195,8 +195,7 @@ static void close_creds(struct stk_credential_provider *creds)
 static const struct look {
     const char *name, *settings; /* "NAME=value\n..."; "%": the server */
     uint32_t service;
-    const char
-        *want; /* the key or token; "": nobody; "?": nobody, as far as is known; NULL: fails */
+    const char *want; /* the key or token; "": anonymous; "?": perhaps anonymous; NULL: fails */
     struct step script[STEPS_MAX];
 } looks[] = {
     {"all is well", "instance", STK_CREDS_AWS, "AK1", {GOOD_INSTANCE("AK1", "13")}},
@@ -330,7 +329,7 @@ static const struct look {
      {{AZURE_, 400, NULL, "{\"error\": \"invalid_request\"}"}}},
 };
 
-/* Short words for what takes several variables. */
+/* Short names for steps that take several variables. */
 static void set_up(const char *settings)
 {
     char text[512], *line, *rest = text, *value, full[256];
@@ -388,9 +387,9 @@ static void test_looks(void)
     }
 }
 
-/* ---- what becomes of it ---- */
+/* ---- results of refreshes ---- */
 
-/* Until the refresh that is on its way has come to an end: its keys, or a minute. */
+/* Waits until the key of the running refresh is used, or for a minute. */
 static void await_key(const char *name, struct stk_credential_provider *creds, const char *key)
 {
     struct stk_credentials got = {0};
@@ -402,8 +401,7 @@ static void await_key(const char *name, struct stk_credential_provider *creds, c
     T_STR(name, got.access_key, key);
 }
 
-/* Nobody by a guess: found out when the store does not let us in, or after three quarters of a
- * minute, and nobody waits for that. */
+/* Anonymous by a guess: corrected when the store refuses, or after 45 s. No request waits. */
 static void test_guess(void)
 {
     static const struct step silent[] = {{TOKEN_, 0, NULL, NULL}, {0}};
@@ -437,7 +435,7 @@ static void test_guess(void)
     }
 }
 
-/* Whoever was somebody stays it while his keys live, whatever the services say; then it is an
+/* Once found, credentials are used while they live, whatever the services answer; then it is an
  * error, and never an unsigned request. */
 static void test_known(void)
 {
@@ -451,12 +449,13 @@ static void test_known(void)
     play(good);
     T_EQ("known", stk_credential_provider_get(creds, &got, NULL), 0);
     played("known");
-    clear_environment(); /* as where a file is written anew, and empty for a moment */
+    clear_environment(); /* as if a file is rewritten, and empty for a moment */
     play(gone);
     wall_ns = NOON + 3500 * SECOND;
     T_EQ("gone: the old ones", stk_credential_provider_get(creds, &got, NULL), 0);
     T_STR("gone: the old ones", got.access_key, "AK1");
-    for (int i = 0; i < 20; i++) { /* the failure comes in one of these, and changes nothing */
+    /* an allocation fails during one of these, and changes nothing */
+    for (int i = 0; i < 20; i++) {
         T_EQ("gone: they stay", stk_credential_provider_get(creds, &got, NULL), 0);
         T_STR("gone: they stay", got.access_key, "AK1");
         usleep(5000);
@@ -467,8 +466,8 @@ static void test_known(void)
     close_creds(creds);
 }
 
-/* An instance's keys: used on beyond their end where new ones do not come (the service is silent,
- * or gives the old ones again), for 12 to 20 minutes at a time; until the store says no. */
+/* Keys of an instance: used past their end if no new ones arrive (the service does not answer, or
+ * returns the old ones again), for 12 to 20 minutes at a time; until the store refuses them. */
 static void test_beyond(void)
 {
     static const struct step good[] = {GOOD_INSTANCE("AK1", "13"), {0}};
@@ -505,7 +504,7 @@ static void test_beyond(void)
     close_creds(creds);
 }
 
-/* What comes and is too old already does not take the place of what lives. */
+/* Expired keys from the service do not replace valid ones. */
 static void test_too_old(void)
 {
     static const struct step good[] = {{"GET /c", 200, NULL, KEYS("AK1", "13")}, {0}};
@@ -542,7 +541,7 @@ static void test_too_old(void)
 
 static const struct session_row {
     const char *name;
-    int64_t skew_s; /* that the store knows already */
+    int64_t skew_s; /* that the store has already learned */
     int64_t learned_s;
     struct step script[STEPS_MAX];
 } sessions[] = {
@@ -589,8 +588,8 @@ static const struct session_row {
       {SESSION_, 200, DATE("12:00:00"), SESSION("AK1", "12:05:00")}}},
 };
 
-/* A session lives for five minutes of the server's, whose clock is an hour ahead of ours or behind;
- * both are learned from its answers, by the one that refuses a signature of the wrong time. */
+/* A session lives for five minutes of the server's clock, which is an hour ahead of ours or behind;
+ * both are learned from its answers, from the refusal of a signature with the wrong time. */
 static void test_session(void)
 {
     T_EACH(session_row, row, sessions)
@@ -623,7 +622,7 @@ static void test_session(void)
     }
 }
 
-/* A role's keys likewise, whether or not they are asked for with a signature. */
+/* The same for a role's keys, with signed and unsigned requests for them. */
 static void test_skewed_role(void)
 {
     static const struct step signed_[] = {
@@ -735,7 +734,7 @@ static void test_sts_in_plain_text(void)
         clear_environment();
         setenv("AWS_ENDPOINT_URL_STS", row->endpoint, 1);
         status = stk_sts_assume_role(&search, &role, &found, &error);
-        T_TRUE(row->name, status < 0); /* nobody is there */
+        T_TRUE(row->name, status < 0); /* no server listens there */
         T_ERROR(row->name, &error);
         T_EQ(row->name, strstr(error.what, "in plain text") != NULL, row->refused);
         T_EQ(row->name, strcmp(error.where, "AWS_ENDPOINT_URL_STS") == 0, row->refused);

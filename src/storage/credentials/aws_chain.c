@@ -527,7 +527,7 @@ static int from_container(struct stk_credential_chain *search, struct stk_creden
     return status;
 }
 
-/* A variable, or else an option of the profile, that is a number; false: it is none. */
+/* A number from a variable, or else from an option of the profile; false: it is not one. */
 static bool metadata_number(const struct stk_aws_profile *profiles, const char *variable,
                             uint32_t most, uint32_t *number)
 {

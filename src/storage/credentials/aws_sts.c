@@ -24,9 +24,10 @@ struct sts_endpoint {
     char url[STK_AUTH_REQUEST_URL_BYTES];
     char host[256], path[512];
     char region[64];
-    char from[sizeof((struct stk_service_endpoint *)0)->source]; /* where it is set; empty: nowhere
-                                                                  */
-    bool fips;                                                   /* its region's name says so */
+    /* where it is configured; empty: nowhere */
+    char from[sizeof((struct stk_service_endpoint *)0)->source];
+    /* derived from the region's name */
+    bool fips;
 };
 
 static int find_sts_endpoint(const struct stk_aws_profile *profiles,
@@ -71,7 +72,7 @@ static int request_role(struct stk_credential_chain *search, const struct stk_st
     int status =
         auth ? 0 : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "STS");
 
-    if (status == 0 && role->token_file) { /* which goes out as it is */
+    if (status == 0 && role->token_file) { /* sent unchanged */
         status = stk_credential_chain_require_private(sts_endpoint->url, sts_endpoint->from, error);
     }
     status = status < 0 ? status : fill_form(auth, role, error);
@@ -389,7 +390,7 @@ static int sso_refresh(struct stk_credential_chain *search, const struct stk_sts
         snprintf(token->start_url, sizeof token->start_url, "%s", sso->start_url);
         snprintf(token->region, sizeof token->region, "%s", sso->region);
         (void)stk_sso_token_save(
-            token); /* where nothing may be written it is good for us all the same */
+            token); /* if the cache cannot be written, the new token is used all the same */
     }
     return status;
 }

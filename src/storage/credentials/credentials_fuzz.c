@@ -32,7 +32,7 @@ static const struct {
     {STK_CREDS_HF, "HF_TOKEN", false, NULL},
 };
 
-/* A program of a stranger's file must not be run here. */
+/* A program that an untrusted file names must not be run here. */
 static bool names_program(const uint8_t *data, size_t bytes)
 {
     static const char name[] = "process";

@@ -106,7 +106,7 @@ static void check(const struct row *row)
         T_ERROR(row->name, &error);
         T_TRUE(row->name, !has_canary(&error, sizeof error));
         T_EQ(row->name, stk_credential_provider_try_get(creds, &got, &error),
-             row->status); /* not asked again yet */
+             row->status); /* not requested again yet */
     } else {
         T_EQ(row->name, got.kind, row->kind);
         T_EQ(row->name, got.expires_ns == STK_CREDS_NEVER, true);
@@ -294,7 +294,7 @@ static unsigned compare_all(FILE *from, struct stk_http *http)
     return count;
 }
 
-/* A script prints set-ups and serves what they ask, until its input ends. */
+/* A script prints test cases and serves their requests, until its input ends. */
 static void test_script(const char *const *words, unsigned least)
 {
     struct stk_http_options options = {.connections_max = 8};
@@ -328,7 +328,7 @@ static void test_script(const char *const *words, unsigned least)
     close(down[1]);
     stk_http_close(http);
     waitpid(child, &status, 0);
-    T_EQ(words[1], status, 0); /* 77 << 8: what it asks is not installed */
+    T_EQ(words[1], status, 0); /* 77 << 8: the module that it needs is not installed */
     T_TRUE(words[1], count >= least);
     printf("%s: %u set-ups\n", words[1], count);
 }
@@ -368,7 +368,7 @@ static void test_split(void)
 
 /* ---- life ---- */
 
-/* A program that counts its runs and gives keys that live for so many seconds. */
+/* A program that counts its runs and prints keys that live for so many seconds. */
 static void set_up_process(const char *seconds, const char *more)
 {
     char text[2048];
@@ -431,7 +431,7 @@ static void test_single_flight(void)
     stk_credential_provider_close(creds);
 }
 
-/* Keys of a few seconds: others come before they end, and whoever peeks never waits for them. */
+/* Keys of a few seconds: they are replaced before they end, and peek never waits for that. */
 static void test_ahead(void)
 {
     struct stk_credential_options options = {.service = STK_CREDS_AWS};
@@ -455,7 +455,7 @@ static void test_ahead(void)
     stk_credential_provider_close(creds);
 }
 
-/* Where a refresh fails, the old ones are used while they live; the failure says no secret. */
+/* If a refresh fails, the old keys are used while they live; the error contains no secret. */
 static void test_failure(void)
 {
     struct stk_credential_options options = {.service = STK_CREDS_AWS};
@@ -494,8 +494,8 @@ static void test_failure(void)
 #define SECOND INT64_C(1000000000)
 #define NOON (INT64_C(4102488000) * SECOND) /* 2100-01-01T12:00:00Z */
 
-/* A program whose keys live until so many seconds after noon; `more` sees which run it is, as $n.
- */
+/* A program whose keys live until so many seconds after noon; `more` can use the number of the run,
+ * $n. */
 static struct stk_credential_provider *open_at_noon(int seconds, const char *more)
 {
     struct stk_credential_options options = {.service = STK_CREDS_AWS};
@@ -557,14 +557,14 @@ static void test_when_ahead(void)
             T_EQ(row->name, stk_credential_provider_get(creds, &got, NULL), 0);
             stop_at((row->life - (due ? row->surely : row->not_yet)) * SECOND);
             T_EQ(row->name, stk_credential_provider_try_get(creds, &got, NULL), 0);
-            T_STR(row->name, got.access_key, "AK1"); /* nobody waits for it */
+            T_STR(row->name, got.access_key, "AK1"); /* no thread waits for it */
             close_clocks(creds);
             T_EQ(row->name, runs(), due ? 2 : 1);
         }
     }
 }
 
-/* Where every refresh fails they are used to their end, but for a margin. */
+/* If every refresh fails, the keys are used to their end, minus a margin. */
 static void test_to_the_end(void)
 {
     static const struct row {
@@ -588,7 +588,7 @@ static void test_to_the_end(void)
         T_EQ(row->name, stk_credential_provider_get(creds, &got, &error),
              0); /* and a refresh begins */
         wait_for_runs(2);
-        for (int i = 0; i < 20; i++) { /* the failure comes in one of these, and changes nothing */
+        for (int i = 0; i < 20; i++) { /* the failure is in one of these, and changes nothing */
             T_EQ(row->name, stk_credential_provider_get(creds, &got, &error), 0);
             T_STR(row->name, got.access_key, "AK1");
             usleep(10000);
@@ -603,7 +603,7 @@ static void test_to_the_end(void)
     }
 }
 
-/* Behind a failure it is asked again after 1 s, 2 s, 4 s ... a minute at most, and not before. */
+/* After a failure it is tried again after 1 s, 2 s, 4 s ... a minute at most, and not before. */
 static void test_again(void)
 {
     static const int waits[] = {1, 2, 4, 8, 16, 32, 60, 60};
@@ -634,7 +634,7 @@ static void test_again(void)
     close_clocks(creds);
 }
 
-/* What was on its way when the old ones were refused may be no newer: it is not used. */
+/* Keys that were in transit when the old ones were refused may be no newer: they are not used. */
 static void test_refused_meanwhile(void)
 {
     struct stk_credential_provider *creds =
@@ -656,7 +656,7 @@ static void test_refused_meanwhile(void)
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-/* One letter on, so that this program does not hold what it looks for. */
+/* Shifted by one letter, so that this program does not contain the text that it searches for. */
 #    define HIDDEN "nbsspx0tfdsfu0wbmvf"
 
 static bool has_secret(const uint8_t *bytes, size_t count)

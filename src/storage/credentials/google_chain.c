@@ -39,7 +39,7 @@ struct file {
     char token_uri[512], project[128];
     char universe[128];   /* empty: Google's own */
     char delegates[2048]; /* each behind a '\n' */
-    uint64_t life_s;      /* of who is impersonated */
+    uint64_t life_s;      /* the account to impersonate */
     const char *scope;    /* the requested scope */
     struct file *source;  /* whose credentials request the token; NULL: its own */
 };
@@ -403,7 +403,7 @@ static void free_file(struct file *file)
     stk_free(file);
 }
 
-/* A part of a host; Google's own goes without saying. */
+/* The part of a host that names the universe; Google's own domain is the default. */
 static int check_universe(struct file *file, struct stoker_error *error)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789.-";

@@ -51,7 +51,7 @@ static int from_environment(struct stk_credential_chain *search, struct stk_cred
     return 0;
 }
 
-/* What `hf auth login` leaves. */
+/* The file that `hf auth login` writes. */
 static int from_file(struct stk_credential_chain *search, struct stk_credentials *found,
                      struct stoker_error *error)
 {

@@ -41,7 +41,7 @@ int clock_gettime(clockid_t id, struct timespec *now)
 
 static _Atomic uint32_t metadata_asked;
 
-/* Nobody is at an instance's metadata. */
+/* The metadata service of an instance does not answer. */
 int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
 {
     struct sockaddr_in address = {.sin_family = AF_UNSPEC};
@@ -112,14 +112,14 @@ static bool await(const _Atomic uint32_t *count, uint32_t wanted)
     return atomic_load(count) >= wanted;
 }
 
-/* ---- who asks ---- */
+/* ---- sources of credentials ---- */
 
 struct caller {
     pthread_t thread;
     struct stk_credential_provider *creds;
     _Atomic pid_t id;
     int gets, failed;
-    char keys[8]; /* of the last */
+    char keys[8]; /* of the last step */
 };
 
 static _Atomic uint32_t done;
@@ -192,7 +192,7 @@ static void await_sleep(const struct caller *callers)
     }
 }
 
-/* What comes after a failure would only wait. */
+/* Steps after a failure would only wait. */
 static void must(bool good)
 {
     if (!good) {
@@ -250,7 +250,7 @@ static void test_flight(struct stk_http *http)
     stk_credential_provider_close(creds);
 }
 
-/* An option without a value is none: the metadata is where it always is. */
+/* An option without a value is ignored: the metadata service has its default address. */
 static void test_empty_option(struct stk_http *http)
 {
     struct stk_credential_options options = {.service = STK_CREDS_AWS, .http = http};

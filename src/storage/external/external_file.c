@@ -19,7 +19,7 @@ struct stk_external_file {
     uint32_t timeout_ms;
     struct stk_stat stat;
     pthread_mutex_t lock;
-    struct stoker_error error; /* of the read that failed last; with lock */
+    struct stoker_error error; /* of the last failed read; with lock */
     char url[];
 };
 

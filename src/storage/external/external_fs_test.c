@@ -22,7 +22,7 @@
 
 static struct stoker_external_fs *desk;
 static uint8_t *content;
-static _Atomic uint32_t held, answered; /* errands of "x://hold" that were taken; all answers */
+static _Atomic uint32_t held, answered; /* requests for "x://hold" that were taken; all answers */
 static _Atomic uint32_t refused;
 static _Atomic bool let_go;
 
@@ -174,7 +174,7 @@ static void test_queue(void)
         usleep(500);
     }
     T_EQ("woken", atomic_load(&wakes), READS);
-    /* One that reaches behind the end brings what is there. */
+    /* A read that reaches past the end returns the bytes before it. */
     reads[0].offset = BYTES - 100;
     T_EQ("submit", stk_external_queue_submit(queue, &reads[0]), 0);
     do {
@@ -183,7 +183,8 @@ static void test_queue(void)
     } while (count == 0);
     T_EQ("to the end", reads[0].result, 100);
     T_EQ("to the end", memcmp(reads[0].buffer, content + BYTES - 100, 100), 0);
-    /* One that nobody answers in time: back at the deadline, and its buffer stays as it is. */
+    /* A read that is not answered in time: returns at the deadline, and its buffer does not
+     * change. */
     atomic_store(&let_go, true);
     T_EQ("open", stk_external_file_open(desk, "x://hold", SHORT_MS, &held_file, NULL), 0);
     atomic_store(&let_go, false);
@@ -202,7 +203,7 @@ static void test_queue(void)
         usleep(500);
     }
     T_EQ("untouched", buffer[0] == 'x' && buffer[4095] == 'x', 1);
-    /* Closed amid reads: each is given up or has ended. */
+    /* Closed during reads: each fails or has ended. */
     for (uint32_t i = 1; i < READS; i++) {
         T_EQ("submit", stk_external_queue_submit(queue, &reads[i]), 0);
     }
@@ -235,8 +236,8 @@ static void *ask_other(void *other)
     return (void *)(intptr_t)stk_external_file_stat_url(other, "x://file", LONG_MS, &stat, &error);
 }
 
-/* What waits when the desk is closed ends at once, and with what is taken and never answered the
- * desk is freed. */
+/* Waiting requests end at once when the file system is closed; it is freed even if taken requests
+ * are never answered. */
 static void test_closed_amid(void)
 {
     struct stoker_external_request errand = {.struct_size = sizeof errand};
@@ -258,7 +259,7 @@ static void test_closed_amid(void)
     T_EQ("what was given up is not handed out", stoker_external_fs_next(other, 1, &errand, NULL),
          0);
     pthread_create(&asker, NULL, ask_other, other);
-    usleep(100000); /* it waits by then; else it is refused as it comes, which is no worse */
+    usleep(100000); /* it waits by then; else it is refused at once, which also passes */
     stoker_external_fs_close(other);
     T_EQ("not manned any more", stk_external_fs_has_server(other), 0);
     pthread_join(asker, &status);
@@ -335,8 +336,8 @@ static void read_many(struct stoker_external_fs *other)
     stk_external_file_close(file);
 }
 
-/* Many ask of one who is slow: the last one waits for longer than an answer may take, and has it.
- */
+/* Many requests to one slow thread: the last one waits for longer than the timeout of an answer,
+ * and gets its answer. */
 static void test_many_ask(void)
 {
     pthread_t askers[ASKERS], taker;
@@ -359,7 +360,7 @@ static void test_many_ask(void)
     stk_external_fs_release(other);
 }
 
-/* Who is to end waits for nobody. */
+/* A thread that is stopped does not wait for a request. */
 static void test_stopped(void)
 {
     static const _Atomic bool stop = true;
@@ -376,7 +377,7 @@ static void test_stopped(void)
     stk_io_set_cancel_flag(before);
 }
 
-/* Nobody has come: what is asked ends at its deadline; closed, at once. */
+/* No thread serves requests: they end at their deadline; once closed, at once. */
 static void test_closed(void)
 {
     struct stoker_error error = {0};

@@ -108,7 +108,7 @@ bool stk_http_socket_is_closed(const struct stk_http_socket *socket, int fd)
     return socket->fd != fd || (!socket->local_port && cookie_of(fd) != socket->cookie);
 }
 
-/* Looks at those which no transfer has gone by yet; true: some are left. */
+/* Checks the connections that were not checked yet; true: some are left. */
 static bool remove_closed_sockets(struct stk_http_pool *budget)
 {
     bool left = false;

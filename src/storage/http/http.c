@@ -163,7 +163,7 @@ void stk_http_submit(struct stk_http *http, struct stk_http_request *request)
     request->status = 0;
     request->failure = STK_HTTP_NO_FAILURE;
     request->bytes = 0;
-    request->is_large = false; /* also of a copy of one that is on its way */
+    request->is_large = false; /* also a hedged copy of a request in flight */
     request->error.status = 0;
     request->deadline_ns = stk_max(stk_clock_ns(), request->not_before_ns) + total_ms * 1000000ull;
     atomic_store_explicit(&request->cancelled, false, memory_order_relaxed);

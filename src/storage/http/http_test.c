@@ -54,7 +54,8 @@ static bool send_redirect(int fd, const char *location)
     return send_text(fd, head);
 }
 
-/* The client reads until it gives up; so nothing here may wait for longer than it does. */
+/* The client reads until it gives up, so this server may not wait for longer than the client
+ * does. */
 static void hold(int fd)
 {
     char byte;
@@ -150,7 +151,7 @@ static bool answer(int fd, const char *path, const char *head, char *rest, size_
         }
         return send_text(fd, "Content-Length: 0\r\n\r\n");
     }
-    if (strcmp(path, "/deaf") == 0) { /* reads no more of what is sent */
+    if (strcmp(path, "/deaf") == 0) { /* stops reading the request */
         struct pollfd gone = {.fd = fd, .events = POLLRDHUP};
 
         poll(&gone, 1, 60000);
@@ -221,7 +222,7 @@ struct row {
     uint32_t redirects_max;
     int status;
     uint32_t failure, code;
-    uint64_t bytes; /* of the body, that must be those of `body` */
+    uint64_t bytes; /* of the body, whose bytes must be those of `body` */
 };
 
 static const struct row rows[] = {
@@ -455,7 +456,7 @@ static void test_flood(struct flood *floods)
         T_EQ("flood", floods[i].prepared, i % 4 == 0 ? 3 : 0);
     }
     T_TRUE("bounded and kept", atomic_load(&connections) <= 4);
-    /* What waits and what flies is given back by cancel, and by close. */
+    /* Waiting and active requests are returned by cancel, and by close. */
     flood_start(http, floods, &left, "/silent");
     for (uint32_t i = 0; i < FLOOD / 2; i++) {
         stk_http_cancel(http, &floods[i].request);
@@ -489,7 +490,8 @@ static void test_refusals(struct stk_http *http)
     T_EQ("in total", request.failure, STK_HTTP_TOTAL);
 }
 
-/* What a server told may lead where a redirect of it may: not from elsewhere to this machine. */
+/* A URL from a server may lead where a redirect of that server may lead: not from another host to
+ * this machine. */
 static void test_led(struct stk_http *http)
 {
     uint8_t buffer[16];
@@ -515,7 +517,8 @@ static int prepare_secret(struct stk_http_request *request, char *room)
     return 0;
 }
 
-/* Deadlines that no answer has a part in; what prepare wrote is wiped; proxies are passed by. */
+/* Deadlines before any answer; the URL and headers that prepare wrote are wiped; proxies are not
+ * used for this machine. */
 static void test_ways(struct stk_http *http)
 {
     static uint8_t large[32u << 20];
@@ -552,7 +555,7 @@ static void test_ways(struct stk_http *http)
     }
 }
 
-/* One that waits for a connection ends by its deadline as well. */
+/* A request that waits for a connection ends by its deadline as well. */
 static void test_queue(void)
 {
     struct stk_http_options options = {.connections_max = 1};
@@ -577,7 +580,7 @@ static void test_queue(void)
     stk_http_close(http);
 }
 
-/* How many connections it counts, when they are none or 10 s are over. */
+/* The number of connections that the server counts, when it is 0 or after 10 s. */
 static uint32_t open_connections(struct stk_http *http)
 {
     struct stk_http_stats told = {.connections = 1};
@@ -589,8 +592,8 @@ static uint32_t open_connections(struct stk_http *http)
     return told.connections;
 }
 
-/* A server whose queue of connections is full answers to none; what was given up is closed, and
- * does not count. */
+/* A server whose accept queue is full does not answer; abandoned connections are closed and do not
+ * count. */
 static void test_connect(void)
 {
     struct stk_http_options options = {.connections_max = 4};
@@ -636,7 +639,7 @@ static int client_socket(void)
     return -1;
 }
 
-/* A server may send 2 MiB before the client reads, and each byte that comes is told of at once. */
+/* A server may send 2 MiB before the client reads, and progress is reported for each byte. */
 static void test_window(void)
 {
     struct stk_http_options options = {.connections_max = 1};

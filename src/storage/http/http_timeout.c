@@ -126,8 +126,9 @@ static void begin_window(struct stk_http_slot *slot, uint64_t now_ns)
     slot->window_active = host->active;
 }
 
-/* Whether it crawled since the window began, and the others did not: for each of the most that
- * there were at its ends they brought so many times more than a crawl. */
+/* True if the transfer crawled since the window began, and the others did not: divided by the
+ * largest number of them at either end of the window, they received that many times more than a
+ * crawl. */
 static bool is_slower_than_others(const struct stk_http_slot *slot, uint64_t least)
 {
     const struct stk_http_host *host = stk_http_host_of(slot);
@@ -139,7 +140,8 @@ static bool is_slower_than_others(const struct stk_http_slot *slot, uint64_t lea
            others / count >= STK_HTTP_SLOW_RATIO * least;
 }
 
-/* Of its body, in windows of stall_ms beside others, and of total_ms by itself. */
+/* Checks the progress of the body: in windows of stall_ms compared with other transfers, and of
+ * total_ms alone. */
 static uint32_t check_speed(struct stk_http_slot *slot, uint32_t stall_ms, uint64_t now_ns)
 {
     bool answers = slot->answer.code != 0;

@@ -130,8 +130,7 @@ static uint32_t await(const _Atomic uint32_t *count, uint32_t least, uint32_t mo
     return atomic_load(count);
 }
 
-/* A copy of one that is on its way (hedge() makes such) goes out beside it, and takes or gives no
- * place. */
+/* A hedged copy of a request in flight is sent in addition, and neither takes nor frees a place. */
 static void test_urgent(struct stk_http *http)
 {
     static uint8_t room[STK_HTTP_LARGE_BYTES];
@@ -184,7 +183,7 @@ static void test_large(struct stk_http *http)
     }
 }
 
-/* Which way the first one goes tells how many there are; of later ones it does not. */
+/* The direction of the first body sets the limit; that of later ones does not. */
 static void test_up(struct stk_http *http)
 {
     static uint8_t bytes[STK_HTTP_LARGE_BYTES];

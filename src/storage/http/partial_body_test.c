@@ -24,7 +24,7 @@ static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nhello
 
 static struct t_server server;
 static _Atomic uint32_t told;     /* how often the kernel was asked to acknowledge */
-static _Atomic uint32_t answered; /* whole */
+static _Atomic uint32_t answered; /* complete */
 
 int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
 {

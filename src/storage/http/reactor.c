@@ -355,7 +355,7 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     bool secret = request->secret;
     uint32_t wiped;
 
-    curl_multi_remove_handle(http->multi, slot->easy); /* of one that is not in it: no matter */
+    curl_multi_remove_handle(http->multi, slot->easy); /* no error if the slot is not in the list */
     set_waiting_for_dns(slot, false);
     if (failure == STK_HTTP_CONNECT) {
         stk_http_resolver_invalidate(slot);

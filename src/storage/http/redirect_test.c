@@ -21,7 +21,7 @@
 
 #define FDS 1024
 
-/* Who is where. */
+/* The hosts and their addresses. */
 static const struct name {
     const char *name, *address;
 } names[] = {
@@ -31,8 +31,9 @@ static const struct name {
 };
 
 static struct t_server server;
-static _Atomic uint32_t peers[FDS]; /* of sockets: where they believe to be connected to */
-static _Atomic uint32_t inner;      /* requests for /inner */
+/* of sockets: the addresses to which they believe to be connected */
+static _Atomic uint32_t peers[FDS];
+static _Atomic uint32_t inner; /* requests for /inner */
 
 /* These stand before the C library's. */
 int getaddrinfo(const char *restrict name, const char *restrict service,
@@ -120,7 +121,7 @@ static void serve(int fd)
 
 static const struct row {
     const char *name, *from, *to;
-    bool led, led_here; /* asked for by a URL that a server told, which was on this machine */
+    bool led, led_here; /* requested by a URL of a server on this machine */
     bool good;
 } rows[] = {
     {"to another host", "store.test", "other.test", false, false, true},
@@ -176,7 +177,7 @@ int main(void)
 
     unsetenv("http_proxy");
     t_server_start(&server, serve);
-    for (int kept = 0; kept < 2; kept++) { /* on new connections, then on those that are kept */
+    for (int kept = 0; kept < 2; kept++) { /* on new connections, then on reused ones */
         T_EQ("open", kept ? 0 : stk_http_open(&http, &options, NULL), 0);
         T_EACH(row, row, rows)
         {

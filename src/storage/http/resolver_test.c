@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MANY 40u /* names; more than are kept */
+#define MANY 40u /* names; more than are cached */
 #define DEAD (INADDR_LOOPBACK + 7)
 #define LEAD_MS 2000u
 
@@ -39,7 +39,7 @@ int getaddrinfo(const char *restrict name, const char *restrict service,
     (void)hints;
     atomic_fetch_add(&asked, 1);
     if (strncmp(name, "slow", 4) == 0) {
-        usleep(1300000); /* longer than a name is not asked for again */
+        usleep(1300000); /* longer than a failed lookup is cached */
     } else if (strncmp(name, "late", 4) == 0) {
         usleep(200000);
     }
@@ -141,7 +141,7 @@ static void test_hang(struct stk_http *http)
     T_EQ("it was asked for once", sem_trywait(&hangs), -1);
 }
 
-/* What cannot be connected to is asked for anew, once a second. */
+/* A name whose addresses refuse connections is looked up again, once a second. */
 static void test_moved(struct stk_http *http)
 {
     struct stk_http_request request = {0};
@@ -158,7 +158,7 @@ static void test_moved(struct stk_http *http)
     T_TRUE("by another look-up", moved >= 2);
 }
 
-/* A resolver that takes its time to say no: that is told, and it is not asked over and over. */
+/* A resolver that is slow to fail: the failure is reported, and it is not asked over and over. */
 static void test_slow(struct stk_http *http)
 {
     struct stk_http_request request = {.connect_ms = 60000};
@@ -170,7 +170,7 @@ static void test_slow(struct stk_http *http)
     T_EQ("asked once", asked - before, 1);
 }
 
-/* The first host may take its time: the other one's name has all of its own. */
+/* The lookup of the first host may be slow: the other host has a full timeout of its own. */
 static void test_led(struct stk_http *http)
 {
     struct stk_http_request request = {
@@ -183,7 +183,7 @@ static void test_led(struct stk_http *http)
     T_EQ("led", stk_http_call(http, &request, NULL, &error), 0);
 }
 
-/* What waits for its name has nothing of the request before it. */
+/* A request that waits for its name has no data of the request before it. */
 static void test_fresh(struct stk_http *http)
 {
     static uint8_t body[200000];
@@ -193,7 +193,7 @@ static void test_fresh(struct stk_http *http)
 
     snprintf(url, sizeof url, "http://127.0.0.1:%d/", port);
     last.url = url;
-    (void)stk_http_call(http, &last, NULL, NULL); /* the server may be gone before its end */
+    (void)stk_http_call(http, &last, NULL, NULL); /* the server may have closed before the end */
     T_TRUE("sent", last.sent_bytes > 0);
     T_EQ("hangs", get(http, "hang1.test", &next, NULL), -EHOSTUNREACH);
     T_EQ("nothing was sent", next.sent_bytes, 0);
@@ -213,7 +213,8 @@ static void test_many(struct stk_http *http)
     }
 }
 
-/* What is no name, or has odd letters, is libcurl's; it is told as before. */
+/* Text that is not a name, or has unusual characters, is passed to libcurl; its error is reported
+ * as before. */
 static void test_libcurls(struct stk_http *http)
 {
     static const struct row {

@@ -59,7 +59,8 @@ static void move(struct stk_http_slot *slot, uint64_t bytes, uint64_t others, ui
     slot->progress_ns = bytes > 0 ? now_ns : slot->progress_ns;
 }
 
-/* By what comes of it in a second, beside what comes of each of the others. */
+/* The time limit by the speed of the transfer in a second, and by the speed of each of the
+ * others. */
 static void test_speeds(void)
 {
     static const struct row {
@@ -67,7 +68,7 @@ static void test_speeds(void)
         uint64_t own, others;   /* bytes a second */
         uint32_t before, after; /* transfers, in the first ten seconds and behind them */
         uint32_t end;
-        uint64_t end_s; /* at the latest; else it goes on for an hour */
+        uint64_t end_s; /* at the latest; else it continues for an hour */
     } rows[] = {
         {"fast", 1 << 20, 0, 1, 1, 0, 0},
         {"a slow link, alone", 3000, 0, 1, 1, 0, 0},
@@ -113,7 +114,7 @@ static void test_deadlines(void)
     uint64_t end_ns = START_NS + TOTAL_MS * MS;
 
     begin(&slot, &request);
-    request.group = 0; /* of nobody's */
+    request.group = 0; /* of no transfer */
     move(&slot, 1, 0, START_NS);
     (void)stk_http_check_timeout(&slot, START_NS);
     move(&slot, 1, 1 << 30, START_NS + 10 * SECOND);
@@ -205,7 +206,7 @@ static void test_upload(void)
     T_EQ("just handed over", stk_http_check_timeout(&slot, now_ns), STK_HTTP_NO_FAILURE);
     now_ns += SECOND;
     T_EQ("a first look", stk_http_check_timeout(&slot, now_ns), STK_HTTP_NO_FAILURE);
-    slot.moved += 100000; /* what it hands over later is no other's */
+    slot.moved += 100000; /* bytes acknowledged later belong to no other transfer */
     http.hosts[7].moved += 100000;
     for (uint32_t i = 0; i < 6; i++) { /* for a minute some of it leaves */
         take(socket_of.fd, far, sent / 10);
@@ -266,7 +267,7 @@ static void done(struct stk_http_request *request, const struct stk_http_respons
     atomic_fetch_add(&ended, 1);
 }
 
-/* In pieces, each in time, for longer than the total of what does not go by progress. */
+/* In pieces, each in time, for longer than the total of transfers without progress checks. */
 static void test_trickle(void)
 {
     static const struct row {
@@ -306,7 +307,7 @@ static void test_trickle(void)
     for (int ms = 0; atomic_load(&ended) < STK_COUNT(rows) && ms < 2 * WAIT_MS; ms++) {
         poll(NULL, 0, 1);
     }
-    stk_http_close(reactor); /* what did not end is cancelled */
+    stk_http_close(reactor); /* transfers that did not end are cancelled */
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         T_EQ(rows[i].name, requests[i].failure, rows[i].failure);
         T_TRUE(rows[i].name, rows[i].failure || rows[i].method == STK_HTTP_PUT ||

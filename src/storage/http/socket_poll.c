@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #define MS 1000000ull
-#define EVENTS (int)STK_HTTP_CONNECTIONS_MAX /* all that came is taken before anything is late */
+/* all received data is taken before any deadline is checked */
+#define EVENTS (int)STK_HTTP_CONNECTIONS_MAX
 
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *known);
 static int on_timer(CURLM *multi, long timeout_ms, void *user);
@@ -59,8 +60,8 @@ void stk_http_wake(struct stk_http *http)
 
 void stk_http_poll_remove(struct stk_http *http, int fd)
 {
-    /* Of one that is not watched: no matter. A process that was forked may hold the socket, and
-     * then closing it would not end what is watched. */
+    /* Does nothing for a socket that is not watched. A forked process may hold the socket, so
+     * closing it would not end the watch. */
     (void)epoll_ctl(http->poll.epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
@@ -127,7 +128,7 @@ void stk_http_poll_response_began(struct stk_http_slot *slot)
     struct stk_http_poll *watch = &slot->http->poll;
 
     if (watch->begun != slot) {
-        acknowledge(slot->http); /* of a call by the timer, which is for several */
+        acknowledge(slot->http); /* of a call by the timer, which covers several events */
     }
     watch->begun = slot;
 }
@@ -137,7 +138,7 @@ void stk_http_poll_run_due(struct stk_http *http)
     int running = 0;
 
     if (http->poll.timer_ns != UINT64_MAX && http->poll.timer_ns <= stk_clock_ns()) {
-        http->poll.timer_ns = UINT64_MAX; /* it is set anew within, if there is another */
+        http->poll.timer_ns = UINT64_MAX; /* set again inside, if there is another one */
         curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
         acknowledge(http);
     }

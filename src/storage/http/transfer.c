@@ -15,8 +15,7 @@
 #define RECEIVE_BYTES_FEW (64l << 10)
 #define RECEIVE_BYTES_MIN (32l << 10)
 #define FEW_RECEIVES 8
-#define BUFFER_OVERHEAD                                                                            \
-    64l /* a buffer with what libcurl and hidden memory add is one of its blocks */
+#define BUFFER_OVERHEAD 64l /* of libcurl and secret memory, for each buffer */
 /* Limits the cache to the addresses that resolver.c distributes. Addresses that libcurl resolved
  * itself are not cached: all connections would use the first one. */
 #define DNS_CACHE_S 60l

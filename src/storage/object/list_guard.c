@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define PAGES_MAX 4000000u   /* 4 billion keys */
-#define IDLE_PAGES_MAX 2000u /* in a row: stores pass over what was removed by such pages */
+#define IDLE_PAGES_MAX 2000u /* in a row: stores return empty pages for removed objects */
 
 void stk_list_guard_add_name(struct stk_list_guard *guard, const char *name, bool folder)
 {

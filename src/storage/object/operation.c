@@ -406,8 +406,8 @@ static void on_done(struct stk_http_request *request, const struct stk_http_resp
     settle_hedge_pair(operation, answer);
 }
 
-/* Whether the server may have carried out a try that did not succeed. A throttled or refused
- * request was not, nor was one that found no server. */
+/* True if the server may have carried out a failed attempt. A throttled or refused request was not
+ * carried out, nor was one that reached no server. */
 static bool is_uncertain(const struct stk_http_request *request, uint32_t code,
                          uint32_t retry_class)
 {

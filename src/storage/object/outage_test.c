@@ -20,7 +20,7 @@
     "Content-Range: bytes 0-4/5\r\n\r\nhello"
 #define ERROR_500 "HTTP/1.1 500 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
-/* Of a fetch of "hello" from a server of this test. */
+/* Result of a read of "hello" from a server of this test. */
 struct fetched {
     struct stk_store *store;
     struct stk_object_url *place;
@@ -62,7 +62,7 @@ static void *fetch(void *argument)
     return NULL;
 }
 
-/* All that was asked for the last second has come to nothing. */
+/* All requests of the last second failed. */
 static void be_out(const struct fetched *fetched)
 {
     uint64_t then_ns = stk_clock_ns() - SECOND;
@@ -75,8 +75,8 @@ static void be_out(const struct fetched *fetched)
     T_TRUE("an outage", retry_class.outage);
 }
 
-/* Who never gets a turn is not left waiting: for as long as no byte may come, or ten times as long
- * of a store that was well. */
+/* A request that is never sent does not wait for ever: it ends after the time without a byte, or
+ * ten times that for a store that worked before. */
 static void test_no_turn_in_an_outage(void)
 {
     for (int well = 0; well < 2; well++) {
@@ -113,7 +113,7 @@ static void serve_or_not(int fd)
 
     if (atomic_load(&resets) > 0) {
         atomic_fetch_sub(&resets, 1);
-        return; /* what it asks is not read */
+        return; /* reads no request */
     }
     if (t_read_request(fd, request, sizeof request, &head_bytes) > 0) {
         const char *answer = atomic_load(&errors) > 0 ? ERROR_500 : GOOD;
@@ -123,8 +123,8 @@ static void serve_or_not(int fd)
     }
 }
 
-/* A server that is started anew: tries do not run out meanwhile, and when it is there again, if not
- * all at once, it is given the time that is usual. */
+/* A server that is restarted: attempts are not used up meanwhile, and when it is back, though
+ * slowly at first, each request has the usual time. */
 static void test_started_anew(void)
 {
     struct stoker_store_stats ledger = {.struct_size = sizeof ledger};
@@ -174,7 +174,7 @@ static void test_errors_in_an_outage(void)
         if (out) {
             be_out(&fetched);
         }
-        atomic_store(&resets, out); /* a try of its own, also there */
+        atomic_store(&resets, out); /* an attempt of its own, also there */
         atomic_store(&errors, 3);
         fetch(&fetched);
         T_EQ("errors", fetched.status, out ? 0 : -EIO);

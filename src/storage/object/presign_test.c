@@ -1,6 +1,6 @@
-/* Goal: a signed URL names the endpoint, the key and the time; what cannot be signed is an error;
- * the list of buckets is read, and what is none is refused. Method: a server with scripted
- * documents. Covers presign.c, bucket_list.c. */
+/* Goal: a signed URL names the endpoint, the key and the time; a request that cannot be signed is
+ * an error; the list of buckets is read, and an invalid one is refused.
+ * Method: a server with scripted documents. Covers presign.c, bucket_list.c. */
 #include "storage/object/store.h"
 
 #include "base/mem.h"

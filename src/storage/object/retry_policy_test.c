@@ -207,7 +207,7 @@ static void test_judging(void)
     stk_object_url_free(place);
 }
 
-/* By its whole name: what tells it from others is in it, and no secret. */
+/* Named by the complete URL: including the parts that distinguish it, and no secret. */
 static void test_told_by_name(void)
 {
     static const char *const names[][2] = {{"http://h/a?id=1&sig=" CANARY, "'http://h/a?id=1'"},

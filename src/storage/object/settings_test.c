@@ -62,7 +62,7 @@ static int prepare(struct stk_store *store, const struct stk_object_url *object,
     return stk_store_sign_request(&operation->request, room);
 }
 
-/* As botocore names hosts, a port that goes without saying stays. */
+/* In the form of botocore's hosts, which includes a default port. */
 static const char *without_port(char *url)
 {
     const char *const ports[][2] = {{"http://", ":80/"}, {"https://", ":443/"}};
@@ -158,7 +158,8 @@ static bool check_line(char *line, const char *path)
     return good;
 }
 
-/* False: it is not there. Where STOKER_PYTHON names a Python, as ./check does, it must be. */
+/* Returns false if Python is not installed. If STOKER_PYTHON names a Python, as in ./check, it must
+ * be. */
 static bool test_oracle(const char *path)
 {
     const char *python = getenv("STOKER_PYTHON"), *is_long = getenv("STOKER_TEST_LONG");

@@ -26,7 +26,7 @@ static struct stk_store *open_store(void)
     return store;
 }
 
-/* Hosts of the web are not one store: what one of them says of too much is nothing to another. */
+/* Web hosts are not one store: a throttled response of one host does not limit another. */
 static void test_each_host_has_its_rate(void)
 {
     static const struct row {
@@ -69,7 +69,8 @@ static void test_each_host_has_its_rate(void)
     stk_store_close(store);
 }
 
-/* To wait for a turn is no lack of progress of the server, but for one that says no to all. */
+/* Waiting for the rate limit is not a lack of progress of the server, unless the server refuses
+ * everything. */
 static void test_turns(void)
 {
     static struct stk_operation exchange;
@@ -112,7 +113,7 @@ static void refuse_once(int fd)
 
 #define REFUSAL(when) "HTTP/1.1 503 No\r\n" when "\r\nContent-Length: 0\r\n\r\n"
 
-/* A server that has us come back later than we would have waited is waited for; not for ever. */
+/* A Retry-After that is longer than our own back-off is obeyed, up to a limit. */
 static void test_retry_after(void)
 {
     static const struct row {
@@ -200,7 +201,7 @@ static void test_waits(void)
     stk_store_close(store);
 }
 
-/* A server that nobody is: a few tries, paid from the tokens that all share, and counted. */
+/* No server at the address: a few attempts, paid from the shared retry tokens, and counted. */
 static void test_tries(void)
 {
     static const struct {
@@ -240,7 +241,7 @@ static bool sends(const struct stk_operation *exchange, const char *header)
     return false;
 }
 
-/* Bytes 15 to 29 of 100 are asked for: another range is never taken for it. */
+/* Bytes 15 to 29 of 100 are requested: another range is never accepted as that. */
 static void test_range_checks(void)
 {
     static const struct {
@@ -261,7 +262,7 @@ static void test_range_checks(void)
         {"bytes 15-29/101", 206, 15, STOKER_ERROR_CHANGED, 0},
         {"bytes */100", 206, 15, STOKER_ERROR_CORRUPT, 0},
         {"", 206, 15, STOKER_ERROR_CORRUPT, 0},
-        {"", 200, 100, 0, 15}, /* no ranges: what comes before is thrown away */
+        {"", 200, 100, 0, 15}, /* no ranges: the bytes before it are discarded */
         {"", 200, UINT64_MAX, 0, 15},
         {"", 200, 99, STOKER_ERROR_CORRUPT, 0},
         {"", 204, 0, STOKER_ERROR_CORRUPT, 0},
@@ -277,7 +278,7 @@ static void test_range_checks(void)
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         memset(&exchange, 0, sizeof exchange);
         stk_store_init_read(&exchange, place, &info, 10, sizeof buffer, buffer);
-        exchange.received = 5; /* of an earlier try */
+        exchange.received = 5; /* of an earlier attempt */
         exchange.store = store;
         exchange.request.owner = &exchange;
         answer.code = rows[i].code;
@@ -296,7 +297,7 @@ static void test_range_checks(void)
     stk_store_close(store);
 }
 
-/* Of which version a range is asked for. */
+/* The version of which a range is requested. */
 static void test_conditions(void)
 {
     static const char since[] = "Sat, 21 Nov 2026 10:00:00 GMT";
@@ -335,7 +336,7 @@ static void test_conditions(void)
     stk_store_close(store);
 }
 
-/* Where requests for a bucket go. */
+/* The hosts to which requests for a bucket are sent. */
 static const struct {
     const char *name, *url, *endpoint, *fips, *sent;
 } hosts[] = {
@@ -376,7 +377,7 @@ static void test_hosts(void)
     setenv("AWS_REGION", "eu-west-1", 1);
     setenv("AWS_ACCESS_KEY_ID", "AKID", 1);
     setenv("AWS_SECRET_ACCESS_KEY", CANARY, 1);
-    setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true", 1); /* nobody is there to give one */
+    setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true", 1); /* no server there to send one */
     for (size_t i = 0; i < STK_COUNT(hosts); i++) {
         static struct stk_operation exchange;
         static char room[STK_HTTP_SCRATCH_BYTES];
@@ -427,7 +428,8 @@ static void test_hosts(void)
     unsetenv("AWS_REGION");
 }
 
-/* Of S3 Express nobody guesses where a zone of no known form is: what is asked for is told. */
+/* For an S3 Express bucket whose zone name has no known form the region is not guessed: the error
+ * names the variable to set. */
 static void test_unknown_zone(void)
 {
     static struct stk_operation exchange;
@@ -469,8 +471,8 @@ static void count_done(struct stk_operation *exchange, const struct stk_http_res
     ((struct asked *)exchange)->done = true;
 }
 
-/* A server that takes connections, and never answers: requests are being signed, connected or
- * waited for when the store is closed. All are done then; a sanitizer sees what they still use. */
+/* A server that accepts connections, and never answers: when the store is closed, requests are
+ * being signed, connected or waited for. All of them end; a sanitizer detects use after free. */
 static void test_close(void)
 {
     struct stk_object_info info = {.bytes = 4096, .etag = "\"e\""};
@@ -504,7 +506,7 @@ static void test_close(void)
     close(listener);
 }
 
-/* A body is signed where nothing else proves it, or as it is said. */
+/* A body is signed if nothing else verifies it, or if the settings say so. */
 static void test_payload(void)
 {
     static const struct payload {
@@ -547,7 +549,7 @@ static void test_payload(void)
     unsetenv("AWS_ENDPOINT_URL");
 }
 
-/* What is said of S3 and cannot be meant is an error of who asks S3, and of nobody else. */
+/* An invalid setting of S3 is an error of requests to S3, and of no others. */
 static void test_no_endpoint(void)
 {
     static const struct {

@@ -131,7 +131,7 @@ static void test_long_region(void)
     T_STR("the longest", site.region, region);
 }
 
-/* Of a profile, with file and line. */
+/* From a profile, with file and line. */
 static void test_profile(void)
 {
     struct stk_endpoint site;
@@ -239,8 +239,8 @@ static void test_shared_key(void)
     T_STR("line", request.headers_out[2], "Authorization: SharedKey acc:" SHARED_KEY);
 }
 
-/* The same with all that is signed, given in no order, by a key of 64 bytes, as Azure's are; worked
- * out by Python's hmac. */
+/* The same with all signed headers, in arbitrary order, by a key of 64 bytes, as Azure's are;
+ * computed with Python's hmac. */
 static void test_shared_key_of_a_block(void)
 {
     static const struct stk_sigv4_pair query[] = {
@@ -285,8 +285,8 @@ static bool has_line(const struct stk_provider_request *request, const char *par
     return false;
 }
 
-/* Google by HMAC keys: a body is proven by its hash where TLS does not; who pays is a name, and no
- * further header. */
+/* Google with HMAC keys: a body is verified by its hash if there is no TLS; the project that pays
+ * is a header, and no other header is sent. */
 static void test_google_keys(void)
 {
     static const struct way {
@@ -344,14 +344,14 @@ static void test_google_keys(void)
         T_EQ(row->endpoint, has_line(&request, "x-goog-user-project: me"), row->paid);
         snprintf(signed_by, sizeof signed_by, "%s",
                  request.headers_out[request.headers_out_count - 1]);
-        request.cache = NULL; /* what is cached is of these keys */
+        request.cache = NULL; /* the cached key belongs to these credentials */
         T_EQ(row->endpoint, stk_provider_request_build(&request, NULL), 0);
         T_STR(row->endpoint, signed_by, request.headers_out[request.headers_out_count - 1]);
     }
     unsetenv("GS_USER_PROJECT");
 }
 
-/* The credentials tell whose cloud it is, unless somebody names an endpoint. */
+/* The credentials select the cloud, unless an endpoint is named. */
 static void test_google_universe(void)
 {
     static const struct {
@@ -401,7 +401,7 @@ static void test_revision(void)
     T_STR("revision", request.url, "https://h/datasets/a/b/resolve/refs%2Fpr%2F1/k");
 }
 
-/* Keys that are none, and words for which there is no room: nothing is sent unsigned. */
+/* Invalid keys, and buffers that are too small: nothing is sent unsigned. */
 static void test_unsigned(void)
 {
     static char room[1 << 15], huge[9000], key[sizeof((struct stk_credentials *)0)->secret];

@@ -11,7 +11,7 @@ static const char digits[] = "0123456789";
 static const char lower_case[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 static const char any_case[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
 
-/* What the functions below share. */
+/* State that the functions below share. */
 struct builder {
     const struct stk_s3_target *target;
     const struct stk_s3_settings *settings;

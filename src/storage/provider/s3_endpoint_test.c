@@ -21,7 +21,7 @@ static const struct row {
     const char *name, *bucket, *region, *endpoint; /* a bucket, or an ARN */
     struct stk_s3_settings settings;
     const char *url;   /* NULL: refused */
-    const char *scope; /* NULL: the region's, of "s3"; where it is refused a part of the error */
+    const char *scope; /* NULL: the region's host, of "s3"; if it is refused, a part of the error */
 } rows[] = {
     /* Styles. */
     {"usual", "bucket", "eu-west-1", "", {0}, "https://bucket.s3.eu-west-1.amazonaws.com/", NULL},
@@ -93,7 +93,7 @@ static const struct row {
      "https://bucket.s3.us-isof-south-1.csp.hci.ic.gov/", NULL},
     {"Europe's own", "bucket", "eusc-de-east-1", "", {0},
      "https://bucket.s3.eusc-de-east-1.amazonaws.eu/", NULL},
-    /* What ARNs name. */
+    /* Endpoints for ARNs. */
     {"a point", POINT "/p", "us-west-2", "", {0},
      "https://p-" ACCOUNT ".s3-accesspoint.us-west-2.amazonaws.com/", NULL},
     {"a point of another region", POINT ":p", "eu-west-1", "", {.fips = STK_FLAG_YES},
@@ -119,7 +119,7 @@ static const struct row {
      NULL},
     {"no such kind", "test-accessp-x0b1d075431d83bebde8xz5w8ijx1qzlbp3i3kuse10--op-s3",
      "us-west-2", "", {0}, NULL, "outpost"},
-    /* What does not go together. */
+    /* Settings that contradict each other. */
     {"FIPS in China", "bucket", "cn-north-1", "", {.fips = STK_FLAG_YES}, NULL, "no FIPS"},
     {"dual stack where there is none", "bucket", "eu-isoe-west-1", "",
      {.dual_stack = STK_FLAG_YES}, NULL, "dual stack"},
@@ -182,7 +182,7 @@ static void test_addresses(void)
     }
 }
 
-/* Where nobody names a region the oldest host is asked, whatever is said of us-east-1. */
+/* If no region is configured, the oldest host is used, whatever the setting for us-east-1. */
 static void test_no_region(void)
 {
     struct stk_endpoint site = {.region = "us-east-1",
@@ -204,7 +204,7 @@ static void test_no_region(void)
     T_STR("learned", address.host, "bucket.s3.eu-west-1.amazonaws.com");
 }
 
-/* A zone's buckets; and what has no room is refused, never cut. */
+/* Buckets of a zone; text that does not fit is refused, never cut. */
 static void test_zones(void)
 {
     struct stk_endpoint site = {.region_source = "AWS_REGION", .region = "us-west-2"};

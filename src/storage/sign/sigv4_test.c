@@ -202,8 +202,8 @@ static void test_bounds(void)
     T_EQ("no room", stk_url_encode_target("/a bc", NULL, 0, text, 7), STOKER_ERROR_LIMIT);
 }
 
-/* Parameters of one name stand by their values, whatever order they are given in; a token has the
- * name that is asked for; what has no room is not written. */
+/* Parameters of one name are sorted by value, whatever their order in the input; a token has the
+ * requested name; text that does not fit is not written. */
 static void test_more(void)
 {
     const struct stk_sigv4_pair ways[2][2] = {{{"a", "1"}, {"a", "\xff"}},
@@ -350,7 +350,8 @@ static void test_decode(void)
     T_STR("what was encoded", text, raw);
 }
 
-/* False: it is not there. Where STOKER_PYTHON names a Python, as ./check does, it must be. */
+/* Returns false if Python is not installed. If STOKER_PYTHON names a Python, as in ./check, it must
+ * be. */
 static bool test_oracle(void)
 {
     const char *python = getenv("STOKER_PYTHON"), *is_long = getenv("STOKER_TEST_LONG");

@@ -223,7 +223,8 @@ static int list_name(struct listing *listing, const char *name)
     return status;
 }
 
-/* Whose page, that a web server makes of what lies there, would be taken for a shard. */
+/* True if the name can be the page that a web server generates for a folder, which must not be
+ * taken for a shard. */
 static bool is_web_folder(const char *url)
 {
     size_t bytes = strlen(url);

@@ -257,7 +257,7 @@ static const struct list_row {
     {"bad braces", {"tars/{a"}, STOKER_ERROR_ARGUMENT, "tars/{a", NULL},
 };
 
-/* What options change, and the problems that are listed. */
+/* The effect of options, and the problems that are listed. */
 static const struct option_row {
     const char *name, *url;
     struct stk_source_options options;
@@ -505,7 +505,7 @@ static void test_oracle(void)
     T_EQ("clean", system(command), 0);
 }
 
-/* ---- a store that counts what it is asked ---- */
+/* ---- a store that counts requests ---- */
 
 static uint32_t asked;
 
@@ -540,7 +540,7 @@ static int store_stat(struct stk_io *io, const char *path, struct stk_stat *stat
     return 0;
 }
 
-/* What a listing told is not asked for, name by name. */
+/* Metadata from a listing is not requested again for each name. */
 static void test_store_globs(void)
 {
     static const struct {

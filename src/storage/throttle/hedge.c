@@ -75,7 +75,7 @@ uint32_t stk_fair_share(const uint32_t *demand, uint32_t count, uint32_t me, uin
     uint64_t level = 0, rest = total;
     uint32_t before = 0;
 
-    /* The level at which all that lies under it, of each, is just spent. */
+    /* Finds the level at which the demands, each cut at the level, use up the total. */
     for (;;) {
         uint64_t next = UINT64_MAX, above = 0;
 

@@ -156,9 +156,9 @@ static void end_window(struct stk_rate_limit *limit, uint64_t now_ns)
     }
 }
 
-/* A part of what it was was sent, after so many halvings in a row. By chance the same share of it
- * is refused; by a limit L of a rate R the share 1 - L/R becomes 1 - 2L/R, or none. Which is
- * nearer? */
+/* After several halvings in a row only a part of the original rate is sent. Random refusals keep
+ * their share; with a limit L and a rate R the share 1 - L/R becomes 1 - 2L/R, or 0. Decides which
+ * is closer. */
 static bool is_noise(const struct stk_rate_limit *limit, uint32_t share)
 {
     uint64_t good = stk_max(1000 - stk_min(limit->share_before, 1000), 1)
@@ -257,7 +257,7 @@ static void evaluate_window(struct stk_rate_limit *limit, uint64_t now_ns, uint6
             limit->share_before = share;
             limit->row = 0;
         }
-        /* What came of twice as much is no measure any more. */
+        /* The results of twice the rate are no longer a reference. */
         limit->top = (uint32_t)stk_min(answers, UINT32_MAX);
         limit->good_top = (uint32_t)stk_min(good, UINT32_MAX);
         halve(limit, now_ns);

@@ -15,7 +15,7 @@ struct simulation {
     uint32_t flights, delay_ms;
     uint32_t refused_ms;        /* delay of a refusal; 0: delay_ms */
     uint32_t capacity;          /* requests that the store serves in a second; 0: all */
-    uint32_t tenths;            /* of a second: the period in which it counts them; 0: 1 */
+    uint32_t tenths;            /* of a second: the period in which it counts requests; 0: 1 */
     uint32_t refused;           /* refused requests of a thousand, whatever the rate */
     uint32_t phase_ms;          /* the store's periods begin so much earlier */
     uint32_t alone_ms;          /* one request at a time until then, as when a data set opens */
@@ -134,7 +134,7 @@ static void test_capacity(void)
         sim = (struct simulation){
             .flights = 100, .delay_ms = 50, .capacity = row->capacity, .paces = row->paces};
         simulate(&sim, 60000);
-        /* Of the second half: most of what the store gives, and few "too much". */
+        /* In the second half: most of what the store serves, and few throttled responses. */
         T_TRUE(row->name, sim.late_good >= 30ull * row->capacity * 65 / 100);
         T_TRUE(row->name, sim.late_refusals * 5 <= sim.late_good);
         T_TRUE(row->name, sim.pace[0].rate > 0);
@@ -217,8 +217,8 @@ static void test_vain(void)
     T_TRUE("and it asks much less", 10 * (sim.good + sim.refusals) < 2 * clean.good);
 }
 
-/* Who opens a data set asks one thing after the other, and then for all at once: of the first no
- * limit is made that holds up the second. */
+/* A process that opens a data set sends one request after the other, and then many at once: the
+ * first phase must not create a limit that slows down the second. */
 static void test_beginning(void)
 {
     static const uint32_t alone_ms[] = {0, 300, 1300, 20000};
@@ -256,8 +256,8 @@ static void test_recovery(void)
     T_TRUE("it was at full rate before and behind", good > 2000 * 30);
 }
 
-/* Everything is refused for a while, of a store that takes all it is asked or has a limit: probes
- * only, and then what was before, at once. */
+/* All requests are refused for a while, by a store with and without a limit: only probes are sent,
+ * and then the earlier rate holds again, at once. */
 static void test_outage(void)
 {
     static const struct row {
@@ -311,8 +311,8 @@ static void test_outage(void)
     }
 }
 
-/* A store that counts by the second, and says no to all for the rest of it, has a limit: to take
- * each rest for an outage would be a storm each second. */
+/* A store that counts by the second, and refuses the rest of it, has a limit. If each rest were
+ * taken for an outage, every second would begin with a burst. */
 static void test_seconds(void)
 {
     static const uint32_t capacities[] = {200, 500, 1000};
@@ -332,7 +332,7 @@ static void test_seconds(void)
     }
 }
 
-/* An answer to what was asked before an outage does not end it, nor does it hide one. */
+/* An answer to a request from before an outage does not end it, nor does it hide one. */
 static void test_before_an_outage(void)
 {
     struct stk_rate_limit pace = {0};
@@ -344,7 +344,7 @@ static void test_before_an_outage(void)
     for (uint32_t i = 0; i < 1000; i++, now_ns += 2 * MS) {
         stk_rate_limit_record(&pace, now_ns - MS, now_ns, true);
         if (i % 100 == 50) {
-            stk_rate_limit_record(&pace, sent_ns, now_ns, false); /* a large body is whole now */
+            stk_rate_limit_record(&pace, sent_ns, now_ns, false); /* a large body is complete now */
         }
     }
     T_TRUE("an outage", stk_rate_limit_is_outage(&pace) && stk_rate_limit_is_active(&pace, now_ns));
@@ -353,7 +353,7 @@ static void test_before_an_outage(void)
         stk_rate_limit_record(&pace, sent_ns, now_ns, false);
     }
     T_TRUE("still", stk_rate_limit_is_outage(&pace) && pace.rate <= STK_RATE_LIMIT_PROBE_MAX);
-    for (uint32_t i = 0; i < 3; i++, now_ns += 10 * SECOND) { /* not what was long ago */
+    for (uint32_t i = 0; i < 3; i++, now_ns += 10 * SECOND) { /* not from long ago */
         stk_rate_limit_record(&pace, now_ns - MS, now_ns, true);
     }
     T_TRUE("still", stk_rate_limit_is_outage(&pace));
@@ -384,7 +384,7 @@ static void test_no_outage(void)
     T_TRUE("for long", stk_rate_limit_is_outage(&pace));
 }
 
-/* Once a window, whatever comes of what was on its way. */
+/* One halving a window, whatever the requests in flight return. */
 static void test_once(void)
 {
     struct stk_rate_limit pace = {0};
@@ -412,7 +412,7 @@ static void test_once(void)
     T_TRUE("it grows with good answers", pace.rate > rate);
 }
 
-/* A limit begins with two windows of "too much", and never for who asks little. */
+/* A limit begins with two windows of throttled responses, and never at a low rate. */
 static void test_two_windows(void)
 {
     struct stk_rate_limit pace = {0};
@@ -433,7 +433,7 @@ static void test_two_windows(void)
     T_TRUE("ten a second are never held up", pace.halvings == 0 && pace.rate == 0);
 }
 
-/* What was told before a long silence is no reason to ask less behind it. */
+/* Throttled responses from before a long idle time do not reduce the rate after it. */
 static void test_silence(void)
 {
     struct stk_rate_limit pace = {0};
@@ -503,7 +503,7 @@ static void test_quiet(void)
     T_TRUE("limited", stk_rate_limit_is_active(&pace, begin_ns + 20 * SECOND));
 }
 
-/* Answers behind a halving: `refused` of each 8, as fast as `each_ms` lets them come. */
+/* Answers after a halving: `refused` of each 8, `each_ms` apart at least. */
 static void answer_window(struct stk_rate_limit *pace, uint64_t now_ns, uint32_t refused,
                           uint64_t each_ms)
 {
@@ -546,7 +546,7 @@ static void test_vain_again(void)
         T_EQ("no longer in vain", pace.ineffective_ms, 0);
         T_TRUE("limited", pace.rate > 0);
         T_EQ("and again only if that did not do", pace.halvings, refused ? 2 : 1);
-        if (refused) { /* what twice as much brought is no measure any more */
+        if (refused) { /* the result of twice the rate is no longer a reference */
             T_TRUE("measured anew", pace.good_top < 20000 && pace.good_before == pace.good_top);
         }
     }
@@ -581,7 +581,7 @@ static void test_refuted(void)
     }
 }
 
-/* What is measured is what was sent in a time, however late its answers are. */
+/* A window counts the requests that were sent in it, however late their answers are. */
 static void test_late_answers(void)
 {
     struct stk_rate_limit pace = {0};
@@ -595,7 +595,7 @@ static void test_late_answers(void)
     T_TRUE("not waited for longer", pace.lag_us >= 600000 && pace.lag_us <= 620000);
 }
 
-/* A store that had a limit, of which next to nothing is left, says no to three of ten by chance. */
+/* A store that had a limit, which has nearly no effect any more, refuses three of ten by chance. */
 static void test_from_below(void)
 {
     static const uint32_t shares[] = {300, 500, 700, 900, 1000};
@@ -651,8 +651,8 @@ static void test_repair(void)
 
 /* ---- epochs ---- */
 
-/* A loader's epochs: `flights` at once ask for the samples of an epoch, each until it is good, and
- * the next one begins when all of this one are there. Who is refused hears it at once. */
+/* A loader's epochs: `flights` concurrent requests for the samples of an epoch, each repeated
+ * until it succeeds; the next epoch begins when all samples arrived. Refusals arrive at once. */
 struct epochs {
     uint32_t samples, flights, delay_ms, refused;
     uint64_t seed;
@@ -738,8 +738,8 @@ static void run_epochs(struct epochs *sim, uint32_t seconds)
     }
 }
 
-/* Whoever is refused hears it at once, who is not later; and all stand still while the last ones of
- * an epoch come. Three of ten by chance stay three of ten for that. */
+/* Refusals arrive at once; at the end of an epoch all requests wait for the last ones. Random
+ * refusals of three in ten remain three in ten. */
 static void test_epochs(void)
 {
     static const struct row {

@@ -108,10 +108,11 @@ static void join_members(struct stk_shared_limits *limits, uint32_t connections_
 {
     for (uint32_t i = 0; i < STK_SHARED_LIMITS_MEMBERS; i++) {
         if (stk_shared_limits_lock_member(limits->fd, i)) {
-            free_member(limits->file, i); /* who had it before */
+            free_member(limits->file, i); /* leases of the earlier process in this place */
             limits->member = i;
             atomic_store(&limits->file->members[i].connections_max, connections_max);
-            free_dead_members(limits); /* they are no neighbours: who is alone may begin with all */
+            /* dead members are no neighbours: a single process may start with all connections */
+            free_dead_members(limits);
             return;
         }
     }
@@ -244,7 +245,7 @@ bool stk_shared_limits_acquire(struct stk_shared_limits *limits, uint64_t now_ns
     count(limits, now_ns, &usage);
     share = stk_fair_share(usage.demand, usage.count, limits->member, usage.connections_max);
     if (limits->held >= share || usage.total >= usage.connections_max) {
-        sweep(limits, now_ns); /* who stands in the way may be dead */
+        sweep(limits, now_ns); /* the process that holds the leases may be dead */
         count(limits, now_ns, &usage);
         share = stk_fair_share(usage.demand, usage.count, limits->member, usage.connections_max);
     }

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define OPEN_TRIES 20 /* of opening, making and finding that another was faster */
+#define OPEN_TRIES 20 /* attempts to open or create the file while other processes do the same */
 
 static int open_file(const char *path, int *fd_out, const char **reason_out);
 static int create_file(const char *folder, const char *path, const char **reason_out);

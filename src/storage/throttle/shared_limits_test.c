@@ -75,7 +75,7 @@ static void test_members(void)
     stk_shared_limits_close(alone);
 }
 
-/* A rank: takes and gives at random until it is killed; count is shared by all. */
+/* A rank: acquires and releases at random until it is killed; count is shared by all. */
 static void be_rank(uint32_t rank, _Atomic int32_t *inside, _Atomic uint32_t *worst)
 {
     struct stk_shared_limits *node = open_node(LIMIT);
@@ -133,7 +133,7 @@ static void test_ranks(void)
     }
     node = open_node(LIMIT);
     now_ns = stk_clock_ns();
-    stk_shared_limits_get_stats(node, now_ns, &told); /* what it begins with depends on it */
+    stk_shared_limits_get_stats(node, now_ns, &told); /* its initial number depends on it */
     T_EQ("the killed are no neighbours", told.members, 1);
     T_EQ("and hold nothing", told.connections, 0);
     stk_shared_limits_request(node, 100, now_ns);
@@ -145,7 +145,7 @@ static void test_ranks(void)
     munmap(seen, 4096);
 }
 
-/* One that was stopped is alive: it keeps what it holds, and its share passes to the others. */
+/* A stopped process is alive: it keeps its leases, and its share passes to the others. */
 static void test_stopped(void)
 {
     int pipe_ends[2];
@@ -189,7 +189,7 @@ static void test_stopped(void)
     close(pipe_ends[1]);
 }
 
-/* What one rank is told holds for all. */
+/* A throttled response to one rank limits all ranks. */
 static void test_rate(void)
 {
     struct stk_shared_limits *a = open_node(0), *b = open_node(0);
@@ -228,7 +228,8 @@ static void test_rate(void)
     stk_shared_limits_close(b);
 }
 
-/* Who died while it held a pace holds nobody up for long: it is swept, and its place goes on. */
+/* A process that died while it held the lock of a rate delays others only briefly: the lock is
+ * freed, and the rate stays in use. */
 static void test_killed_in_a_pace(void)
 {
     struct stk_shared_limits *node;
@@ -277,8 +278,8 @@ static void test_killed_in_a_pace(void)
     stk_shared_limits_close(node);
 }
 
-/* A child that closes what it was forked with takes nothing from its parent; a member in its place
- * begins with nothing. */
+/* A child that closes the limits that it inherited by fork does not change its parent's; a member
+ * in its place starts with nothing. */
 static void test_forked(void)
 {
     struct stk_shared_limits *node = open_node(LIMIT), *other;
@@ -307,7 +308,7 @@ static void test_forked(void)
     stk_shared_limits_close(node);
 }
 
-/* What a rate was long ago is not told. */
+/* An old rate is not reported. */
 static void test_told(void)
 {
     struct stk_shared_limits *node = open_node(0);
@@ -325,7 +326,7 @@ static void test_told(void)
     stk_shared_limits_close(node);
 }
 
-/* Leases of others, though nobody wants any: never more than all together may have. */
+/* Leases of processes without demand: the total is never more than the limit of all. */
 static void test_all_taken(void)
 {
     struct stk_shared_limits *a = open_node(10), *b = open_node(10);
@@ -350,7 +351,7 @@ static void test_all_taken(void)
     stk_shared_limits_close(b);
 }
 
-/* Who comes to a dead one's place has none of its leases. */
+/* A process in a dead one's place gets none of its leases. */
 static void test_in_its_place(void)
 {
     uint64_t now_ns = stk_clock_ns();
@@ -450,7 +451,7 @@ static void test_damaged_content(void)
     file->magic = STK_SHARED_LIMITS_MAGIC;
     file->layout = STK_SHARED_LIMITS_LAYOUT;
     file->bytes = sizeof *file;
-    /* Members without locks, leases of nobody. */
+    /* Members without locks, leases without an owner. */
     memset((char *)bytes + 16, 0xff, sizeof *file - 16);
     put(bytes, sizeof *file, 0600);
     stat(file_path, &stat_before);

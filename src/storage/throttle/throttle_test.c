@@ -9,8 +9,8 @@
 
 /* ---- rates ---- */
 
-/* A server error, or no connection, is no matter of how much is asked: no rate is made of it, and
- * none of an outage of such, however soon another follows. */
+/* A server error, or a failed connection, does not depend on the rate: it creates no limit, nor
+ * does an outage of such errors, however soon another follows. */
 static void test_broken_is_no_rate(void)
 {
     struct stk_rate_limit pace = {0};

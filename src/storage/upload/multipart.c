@@ -74,7 +74,7 @@ int stk_multipart_create(struct stk_upload *upload, struct stoker_error *error)
     }
     if (status == STOKER_ERROR_CORRUPT ||
         (status < 0 && stk_write_request_may_have_succeeded(write_request))) {
-        upload->uncertain_ns = 1; /* what it began, maybe, is looked for, and removed */
+        upload->uncertain_ns = 1; /* an upload that may have begun is searched for and removed */
         if (error) {
             snprintf(
                 error->advice, sizeof error->advice,
@@ -396,7 +396,7 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
             status = fail_lost(upload, error);
         }
     } else if (status < 0 && stk_write_request_has_error_code(write_request, "InvalidPart")) {
-        status = fail_lost(upload, error); /* a part is no longer what it was: begin again */
+        status = fail_lost(upload, error); /* a part has changed: start again */
     }
 done:
     if (status == 0) {

@@ -89,7 +89,7 @@ static int set_next_page(struct listing *listing, const char *key, const char *i
         return 0;
     }
     if (listing->list->exact && listing->past && !listing->list->place->zone) {
-        return 0; /* they come in the order of their keys, but of S3 Express */
+        return 0; /* they are in the order of their keys, except in S3 Express */
     }
     if (listing->seen == 0) {
         memcpy(listing->key, answer->outer[NEXT_KEY], sizeof listing->key);

@@ -27,8 +27,8 @@
 #define LOG_BYTES (1u << 18)
 #define PAGE_BYTES (1u << 18)
 
-/* The first whose method and words fit answers. Headers may follow the status; "503" is
- * said once. */
+/* The first step whose method and words fit answers. Headers may follow the status; "503" is sent
+ * once. */
 struct reply {
     const char *method, *words, *status, *body;
 };
@@ -129,7 +129,7 @@ static void write_pages(void)
     stk_md5(part, PART, digest);
     stk_hex(digest, sizeof digest, md5);
     snprintf(first_page, sizeof first_page, "<ListPartsResult>");
-    for (uint32_t i = 1; i <= 1000; i++) { /* of the second the size is another, others differ */
+    for (uint32_t i = 1; i <= 1000; i++) { /* the second has another size, others differ */
         snprintf(number, sizeof number, "%u", i);
         add_part(first_page, sizeof first_page, number,
                  i <= 2 ? md5 : "00000000000000000000000000000000", i == 2 ? PART - 1 : PART);
@@ -191,7 +191,8 @@ static void resume(const char *name, struct stk_store *store, const struct stk_o
 static const char begun_next[] = "<InitiateMultipartUploadResult><UploadId>next</UploadId>"
                                  "</InitiateMultipartUploadResult>";
 
-/* The server lists two uploads of other programs; none of them is used, or asked for. */
+/* The server lists two uploads of other programs; none of them is used, and their parts are not
+ * listed. */
 static void test_foreign(struct stk_store *store, const struct stk_object_url *object)
 {
     static const struct reply rows[] = {
@@ -258,7 +259,7 @@ static void test_left(struct stk_store *store, const struct stk_object_url *obje
         {"PUT", "partNumber", "200 OK", ""},
     };
     static const struct reply stuck[] = {
-        {"GET", "uploadId=new", "200 OK", first_page}, /* whichever page is asked for */
+        {"GET", "uploadId=new", "200 OK", first_page}, /* whichever page is requested */
         {"GET", "uploads", "200 OK", uploads},
         {"PUT", "partNumber", "200 OK", ""},
     };
@@ -355,7 +356,7 @@ static void test_sizes(struct stk_store *store, const struct stk_object_url *obj
     T_EQ("too large: nothing is asked", strlen(log_text), 0);
 }
 
-/* What requests say. */
+/* The contents of requests. */
 static void test_words(struct stk_store *store, const struct stk_object_url *object)
 {
     static const struct reply sent[] = {
@@ -498,8 +499,8 @@ static void test_older(struct stk_store *store, const struct stk_object_url *obj
     T_EQ("older: not a young one", asked("uploadId=young"), 0);
 }
 
-/* What a lost answer began goes; never another object's, this one, or one that is not looked into.
- */
+/* An upload that a lost answer may have started is removed; an upload of another object, this one's
+ * current upload, or an upload that cannot be inspected never is. */
 static void test_twins(struct stk_store *store, const struct stk_object_url *object)
 {
     static const char date[] = "200 OK\r\nDate: Sat, 03 Jan 2026 00:00:00 GMT";
@@ -602,7 +603,7 @@ static void test_no_key(struct stk_store *store, const struct stk_object_url *ob
     T_EQ("nothing was asked", asked("HTTP/1.1"), 0);
 }
 
-/* Answers that are none. */
+/* Invalid answers. */
 static int on_item(void *owner, const struct stk_xml_response *answer)
 {
     snprintf(owner, 64, "%.60s|", answer->texts[0]);

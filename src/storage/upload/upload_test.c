@@ -28,8 +28,8 @@
 #define SECOND_NS 1000000000ull
 #define CENTURY_NS (3000000000ull * SECOND_NS)
 
-/* SWALLOWED: "200 OK" of somebody who did nothing; MUTE: the same, though it was done. OTHERS and
- * MIXED: likewise, and what comes is the good answer to another's request. */
+/* SWALLOWED: "200 OK" without any action; MUTE: the same, though the request was carried out.
+ * OTHERS and MIXED: likewise, and the answer is the good one to another request. */
 enum fault { NONE, LOST, ERROR_200, BUSY, DENIED, CORRUPTED, SWALLOWED, MUTE, OTHERS, MIXED };
 enum what { PUT_OBJECT, CREATE, PUT_PART, COMPLETE, ABORT, DELETE_MANY, WHATS };
 
@@ -40,8 +40,8 @@ static struct { /* with lock */
     uint8_t *body;
     size_t bytes;
     char etag[48];
-    uint32_t upload, begun, part_of; /* bits of those that are open; of whom the parts are */
-    bool late;                       /* a part comes behind the first abort */
+    uint32_t upload, begun, part_of; /* bits of the open ones; the owners of the parts */
+    bool late;                       /* a part arrives after the first abort */
     uint32_t pages;                  /* 1,000 uploads for each, or without an end and the same */
     uint32_t listed;
     uint8_t *parts[3];
@@ -170,7 +170,7 @@ static bool tell_uploads(int fd)
     return reply(fd, "200 OK", "", text);
 }
 
-/* What GET asks: the object's head, parts, or uploads. */
+/* The subject of a GET: the object's head, parts, or uploads. */
 static bool answer_get(int fd, const char *path)
 {
     char headers[256];
@@ -220,7 +220,7 @@ static uint32_t what_of(const char *method, const char *path)
                                          : DELETE_MANY;
 }
 
-/* What becomes of the world; what the answer says beside. */
+/* The effect on the simulated store; the other fields of the answer. */
 static void change(const char *path, uint32_t what, struct stk_view body, char *headers,
                    char *begun)
 {
@@ -409,7 +409,7 @@ static void test_faults(struct stk_store *store, const struct stk_object_url *ob
                        : upload(store, object, &options, &kept, &error);
         T_EQ(row->name, status, row->want);
         T_EQ(row->name, is_there(whole ? 1000 : BYTES), row->want == 0);
-        T_EQ(row->name, world.upload, 0); /* nothing is left that somebody pays for */
+        T_EQ(row->name, world.upload, 0); /* no part is left that costs money */
         if (row->want < 0) {
             T_ERROR(row->name, &error);
         }
@@ -462,7 +462,7 @@ static void test_kept(struct stk_store *store, const struct stk_object_url *obje
     T_EQ("asked twice", world.listed, 2);
 }
 
-/* Another's object that comes while this one is sent stays, where a fresh one is wanted. */
+/* If the object must be new, an object that another writer makes during the upload stays. */
 static void test_fresh_meanwhile(struct stk_store *store, const struct stk_object_url *object)
 {
     for (int fresh = 0; fresh < 2; fresh++) {
@@ -500,7 +500,7 @@ static void test_left(struct stk_store *store, const struct stk_object_url *obje
     int kept;
 
     reset(CREATE, 0, 1, LOST);
-    world.upload = 0xe0; /* of others: with a part, of a minute later, and before */
+    world.upload = 0xe0; /* of other programs: with a part, a minute later, and before */
     world.part_of = 0x20;
     T_EQ("begun twice", upload(store, object, &options, &kept, &error), 0);
     T_TRUE("whole", is_there(BYTES));
@@ -562,7 +562,7 @@ static void test_rest(struct stk_store *store, const struct stk_object_url *obje
     T_EQ("denied", stk_upload_remove_many(store, object, "a\0", 1, &error), -EACCES);
 }
 
-/* How a body is proven, as it is said; and what names the object that is to be copied. */
+/* How a body is verified, as the settings say; and the header that names the source of a copy. */
 static void test_proofs(void)
 {
     static const struct proof {

@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         stk_xml_response_copy_etag(answer.texts[1], etag, sizeof etag);
     }
     bytes = bytes < sizeof text - 1 ? bytes : sizeof text - 1;
-    for (size_t i = 0; i < bytes; i++) { /* what XML can say, in ASCII */
+    for (size_t i = 0; i < bytes; i++) { /* characters that XML can contain, in ASCII */
         text[i] = (char)(' ' + data[i] % 95);
     }
     text[bytes] = '\0';

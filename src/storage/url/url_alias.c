@@ -124,7 +124,7 @@ static int grow(struct table *table)
     return 0;
 }
 
-/* The name stands for the query, of which the table becomes a user. */
+/* The alias resolves to the query; its entry in the table holds a reference. */
 static int put_locked(const uint64_t hash[2], struct query *query)
 {
     struct slot *slot;
@@ -169,7 +169,7 @@ static struct query *find_locked(const uint64_t hash[2])
     return query;
 }
 
-/* "http://host/a" of a name that is split, without what a chain has around it. */
+/* "http://host/a" of a URL that is split, without the parts of a chain around it. */
 static struct stk_view host_and_path(const struct stk_url_parts *parts)
 {
     const uint8_t *at = parts->head.data + parts->head.bytes - strlen("://");
@@ -211,7 +211,7 @@ static int store_query(const char *name, struct stk_view text)
     return status;
 }
 
-/* What libcurl would take for the end of a password is encoded; what is encoded stays. */
+/* Characters that libcurl would take for the end of a password are encoded; encoded ones stay. */
 static void encode_login(struct stk_view login, char *to)
 {
     static const char digits[] = "0123456789ABCDEF", plain[] = "-._~!$&'()*+,;=:%";
@@ -276,7 +276,7 @@ static struct stk_view host_of(const struct stk_url_parts *parts)
     return asked;
 }
 
-/* A place of its own, or that of the one which was used longest ago. */
+/* A free entry, or the least recently used one. */
 static struct login **find_free_login_locked(void)
 {
     struct login **place = &locked.logins[0];

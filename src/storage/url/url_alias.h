@@ -24,8 +24,8 @@
 /* Sets *name_out (free with stk_free) to the alias and remembers the URL's login and query; other
  * texts are copied as they are. Returns 0, or -ENOMEM without a filled error. */
 int stk_url_alias(const char *url, char **name_out);
-/* Sets *url_out (free with stk_secret_free) to the URL that an alias stands for, else to a copy of
- * the text. A text with credentials of its own is remembered first. Returns 0 or -ENOMEM. */
+/* Sets *url_out (free with stk_secret_free) to the URL of an alias, else to a copy of the text. A
+ * text with credentials of its own is remembered first. Returns 0 or -ENOMEM. */
 int stk_url_resolve(const char *name, char **url_out);
 
 /* For tests: replaces STK_URL_ALIAS_BYTES_MAX; returns the value before. */

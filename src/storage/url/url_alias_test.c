@@ -138,7 +138,8 @@ static void test_names(void)
     }
 }
 
-/* Two values that are hashed are told apart; who is signed anew is not. */
+/* URLs that differ in a hashed value are distinguished; URLs that differ only in the signature are
+ * not. */
 static void test_apart(void)
 {
     static const char *const pairs[][3] = {
@@ -181,7 +182,7 @@ static void test_wholes(void)
     want_whole("http://w/a", "http://w/a");
     want_whole("http://w/b", "http://w/b");
     want_whole("http://w/c?sig=x", "http://w/c?sig=x");
-    /* A name below its host, too, but nobody else's. */
+    /* An alias below its host resolves, too; one below another host does not. */
     stk_free(name_of("http://me:a@b:c/d@w/a"));
     want_whole("http://~2744ccd10c7533b@w/b", "http://~2744ccd10c7533b@w/b");
     stk_free(name_of("http://me:a@b:c|d@w/a?sig=s"));
@@ -221,7 +222,7 @@ static void test_longer(void)
     }
 }
 
-/* To show a URL changes nothing of what its name stands for. */
+/* Redacting a URL does not change what its alias resolves to. */
 static void test_shown(void)
 {
     char shown[128], *name = name_of("http://me:new@s/a?sig=2");
@@ -292,7 +293,8 @@ static void test_bound(void)
     char url[128], *name;
     uint64_t before = stk_url_alias_set_bytes_max(16u << 20);
 
-    /* A list of as many, each signed by itself with a token, is known whole. */
+    /* All aliases of a list are known, with as many entries as fit, each with its own signature and
+     * token. */
     T_TRUE("fits", before >= 250000ull * 2048);
     for (uint32_t i = 0; i < 1000; i++) { /* with 64 KiB each: a quarter of them is too much */
         char *large = stk_alloc(1, 65536);
@@ -331,7 +333,8 @@ static void *name_on(void *stop)
     return NULL;
 }
 
-/* The sanitizers' own locks may stay taken in the child of a fork beside threads. */
+/* After a fork from a process with threads, the sanitizers' own locks may stay locked in the
+ * child. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #    define CAN_FORK false
 #else
@@ -356,7 +359,7 @@ static void test_forks(void)
         if (child == 0) {
             char *whole = NULL;
 
-            alarm(60); /* a lock that nobody gives free */
+            alarm(60); /* a lock that is never released */
             stk_url_resolve("http://~2744ccd10c7533b@l500/", &whole);
             _exit(whole && strcmp(whole, "http://me:x@l500/") == 0 ? 0 : 1);
         }

@@ -289,7 +289,7 @@ int stk_url_redact(const char *url, char **name_out)
     return 0;
 }
 
-/* What split takes for a part of the path may still have a query: s3://a:b@bucket/key?c. */
+/* The part that the split takes for a path may contain a query: s3://a:b@bucket/key?c. */
 const char *stk_url_redact_short(const char *url, char *text, size_t text_bytes)
 {
     struct stk_url_parts parts;

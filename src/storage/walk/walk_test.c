@@ -38,7 +38,8 @@ static void put(const char *name)
     fclose(file);
 }
 
-/* Names as "a,b/c," in the order in which they came; status. others: how many of such, or NULL. */
+/* Names as "a,b/c," in the order in which they arrived; returns the status. others: how many
+ * others, or NULL. */
 static int list(struct stk_io *io, const char *path, bool deep, char *names, uint64_t *others)
 {
     struct stk_walk_options options = {
@@ -100,7 +101,7 @@ static void test_folder(struct stk_io *io)
     T_EQ("pipe", list(io, at("root/pipe"), true, names, NULL), STOKER_ERROR_UNSUPPORTED);
 }
 
-/* What is being written, by its name, in any folder; nothing that only resembles it. */
+/* Unfinished files, recognised by their names, in any folder; similar names are not skipped. */
 static void test_hidden(void)
 {
     static const struct {
