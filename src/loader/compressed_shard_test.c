@@ -1,8 +1,9 @@
-/* Goal: packed shards with access points stream like the same tars unpacked: any shuffle, the same
- * order, the same values, about each byte unpacked once; what is stale is an error, never a wrong
- * value. Shards that DALI's index tells stream like scanned ones, and its lies are found out.
- * Method: one data set as tars, gzip (one member) and zstd (frames) in the simulated world, warm
- * and cold; streams of ids, with the values checked; unpacked bytes counted. */
+/* Goal: compressed shards with seek points stream like the same tars uncompressed: any shuffle, the
+ * same order, the same values, each byte decompressed about once; a stale index is an error, never
+ * a wrong value. Shards indexed by DALI stream like scanned ones, and wrong entries of such an
+ * index are detected.
+ * Method: one data set as tars, gzip (one member) and zstd (frames) in the simulator, warm and
+ * cold; streams of ids, with the values checked; decompressed bytes counted. */
 #include "base/mem.h"
 #include "dataset/dataset.h"
 #include "format/compress/seek_points.h"
@@ -29,7 +30,8 @@ static void pack_zstd(const struct t_tar *tar, size_t frame_bytes, struct t_tar 
     }
 }
 
-/* Beside the samples a large member that nobody asks for, so that shards have some points. */
+/* Besides the samples one large member that no field reads, so that shards have some seek
+ * points. */
 static void make_shard(uint32_t shard, struct t_tar *tar)
 {
     static uint8_t large[LARGE_BYTES];
@@ -173,7 +175,7 @@ static void test_order(void)
                 T_EQ(names[kind], trace_of(&rig, shuffles[i], kind ? &got : &want[i], &error), 0);
                 T_TRUE(names[kind], kind == TARS || same(names[kind], &got, &want[i]));
             }
-            /* All segments are kept, so nine epochs unpack none of them twice. */
+            /* All segments are cached, so nine epochs decompress none of them twice. */
             T_TRUE(names[kind], (kind == TARS) == (stk_segment_cache_decompressed_bytes(
                                                        rig.dataset->segment_cache) == 0));
             T_TRUE(names[kind], stk_segment_cache_decompressed_bytes(rig.dataset->segment_cache) <=
@@ -183,7 +185,7 @@ static void test_order(void)
     }
 }
 
-/* What is not asked for, or cannot be, is not there. */
+/* Seek points that were not requested, or are not possible, do not exist. */
 static void test_without(void)
 {
     struct stoker_error error = {0};
@@ -196,10 +198,10 @@ static void test_without(void)
     T_TRUE("front to back", rig_dataset(&rig, &urls[GZIP], 1) && is_sequential(&rig));
     T_EQ("stream", trace_of(&rig, STOKER_SHUFFLE_BLOCK, &got, &error), 0);
     T_TRUE("in order", got.ids[0] == 0 && got.ids[100] == 100);
-    /* Asked for later: the shards are read again, for the points. */
+    /* Requested later: the shards are read again, for the points. */
     T_EQ("points", make_index(&rig, GZIP, 1), 0);
     T_TRUE("any order", rig_dataset(&rig, &urls[GZIP], 1) && !is_sequential(&rig));
-    /* And not again, nor lost, when they are not asked for. */
+    /* And not again, and not lost, if they are not requested. */
     T_EQ("kept", make_index(&rig, GZIP, 0), 0);
     T_TRUE("any order", rig_dataset(&rig, &urls[GZIP], 1) && !is_sequential(&rig));
     rig_close(&rig);
@@ -299,9 +301,10 @@ static void test_stale(void)
     rig_close(&rig);
 }
 
-/* ---- told by DALI ---- */
+/* ---- indexes of DALI ---- */
 
-/* As wds2idx writes it. lie: a sample (of the shard) whose name is another one's; or none. */
+/* Writes an index in the format of wds2idx. lie: a sample (of the shard) whose name is another
+ * one's; or none. */
 static void add_told(struct stk_io *world, uint32_t shard, uint32_t lie)
 {
     char *text = stk_alloc(SHARD_SAMPLES, 160), path[64];
@@ -400,7 +403,7 @@ static void test_lie(void)
     }
 }
 
-/* Whoever does not want it does not get it. */
+/* Without the option the index is not used. */
 static void test_never(void)
 {
     struct stoker_dataset_options options = {.struct_size = sizeof options,

@@ -63,8 +63,8 @@ static int wait_for_pins_locked(struct stoker_loader *loader, struct stoker_erro
     return 0;
 }
 
-/* Replaces the order, which drops what was read ahead; *schedule then has the one before. On
- * failure the stream goes on where it was. */
+/* Replaces the order, which drops what was read ahead; *schedule then has the previous one. On
+ * failure the stream continues where it was. */
 static int replace_locked(struct stoker_loader *loader, struct stk_schedule *schedule,
                           uint32_t shuffle, struct stoker_error *error)
 {

@@ -1,7 +1,7 @@
-/* Goal: a loader that was opened without settings of the order continues a run of other ones at its
- * state, also while it reads ahead; what the caller set is never changed.
- * Method: runs in each order on tars of the simulated world give the rest of an epoch and the next
- * one; a loader of defaults, from which batches were taken, must give the same samples. */
+/* Goal: a loader that was opened without settings of the order continues a run with other settings
+ * from its state, also while it reads ahead; settings of the caller are never changed.
+ * Method: runs in each order on tars of the simulator return the rest of an epoch and the next one;
+ * a loader with default settings, from which batches were taken, must return the same samples. */
 #include "loader/pending/error_policy_test.h"
 #include "test/settled.h"
 

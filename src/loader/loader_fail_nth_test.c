@@ -1,9 +1,9 @@
-/* Goal: whichever call for memory or of the seam fails while a data set is opened, read and closed,
- * there is an error that says what to do; the same call made again goes on to the same stream; and
- * nothing is lost, leaked or waited for for ever.
- * Method: a small data set of each kind; a clean run counts the calls; then one run for each call
- * n in which n fails (an allocation, or a call of the simulated world), or all from n on, as on a
- * disk that went away and came back. Covers dataset.c, dataset_scan.c, shard_stream.c, loader.c,
+/* Goal: whichever allocation or I/O call fails while a data set is opened, read and closed, there
+ * is an error that says what to do; the same call made again continues the same stream; nothing is
+ * lost or leaked, and no wait is endless.
+ * Method: a small data set of each kind; a clean run counts the calls; then one run for each call n
+ * in which n fails (an allocation, or a call of the simulator), or all from n on, as on a disk that
+ * disappears and returns. Covers dataset.c, dataset_scan.c, shard_stream.c, loader.c,
  * extract_step.c, pending_batch.c, fetcher.c, sample_work.c, quarantine.c and the engine under
  * them. Usage: loader_fail_nth_test [step] (every step-th call; 0: about 60 of each) */
 #include "base/mem.h"
@@ -39,14 +39,14 @@ static const struct row {
 enum way { NONE, MEMORY, CALL, DISK_GONE, WAYS };
 static const char *const way_names[] = {"none", "memory", "one call", "all calls"};
 
-/* What a program would hold. */
+/* The objects that a program would hold. */
 struct life {
     const struct row *row;
     struct stk_io *world; /* the engine's */
     struct stoker_engine *engine;
     struct stoker_dataset *dataset;
     struct stoker_loader *loader;
-    uint64_t ids[STREAM_MAX], sum; /* of all bytes that came */
+    uint64_t ids[STREAM_MAX], sum; /* of all received bytes */
     size_t count, epochs;
     int failures;
 };
@@ -222,7 +222,8 @@ static int take_batch(struct life *life, struct stoker_error *error)
     return 1;
 }
 
-/* The next step of the life: 1 goes on, 0 it is over. After a failure it can be called again. */
+/* The next step of the program: 1 continues, 0 it has ended. After a failure it can be called
+ * again. */
 static int advance(struct life *life, struct stoker_error *error)
 {
     int status;

@@ -1,8 +1,8 @@
-/* Goal: a loader works out its fingerprint when it is asked, and not before: what it says then is
- * the order's, in a large world, of a mix, on any threads, also of a few steps ago; without memory
- * it says so, and nothing is lost.
- * Method: streams against stoker_order_fingerprint of the same settings; what waits is looked at
- * in the loader. Covers loader/sampler/run_fingerprint.c too. */
+/* Goal: a loader computes its fingerprint on request, and not before: the value is the order's, in
+ * a large world, for a mix, on any threads, also for a position some steps ago; without memory it
+ * returns an error, and nothing is lost.
+ * Method: streams compared with stoker_order_fingerprint of the same settings; the test reads the
+ * pending steps in the loader. Covers loader/sampler/run_fingerprint.c too. */
 #include "base/mem.h"
 #include "loader/pending/error_policy_test.h"
 
@@ -135,7 +135,7 @@ static void test_jumps(void)
     rig_close(&rig);
 }
 
-/* Steps of a mix need memory to be gone through again. */
+/* Steps of a mix need memory to be repeated. */
 static void test_no_memory(void)
 {
     static const uint64_t ends[2] = {50, SAMPLES}, weights[2] = {3, 1};

@@ -1,7 +1,7 @@
-/* Goal: a loader of a mix gives what the mix's order says, on all ranks, with any threads; what
- * replaces a damaged sample is of its source; weights that change keep what was given; states of
- * other mixes, and mixes that cannot be, are refused by name.
- * Method: tars in the simulated world, as two and as three sources; streams against
+/* Goal: a loader of a mix returns the samples of the mix's order, on all ranks, with any threads;
+ * the substitute of a damaged sample is of its source; changes of weights keep what was returned;
+ * states of other mixes, and impossible mixes, are refused by name.
+ * Method: tars in the simulator, as two and as three sources; streams compared with
  * stoker_order_slots of the same options. */
 #include "loader/pending/error_policy_test.h"
 #include "test/settled.h"
@@ -32,7 +32,7 @@ static struct stoker_order *order_of(struct stoker_loader *loader,
     return order;
 }
 
-/* One rank's stream: epochs 0 and 1, as the order says. */
+/* Checks one rank's stream, epochs 0 and 1, against the order. */
 static void check_rank(struct rig *rig, struct stoker_loader_options options, const char *name)
 {
     static struct trace trace;

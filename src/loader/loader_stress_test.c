@@ -1,10 +1,10 @@
-/* Goal: whatever callers do with loaders that share an engine, in whatever order, no batch is
- * wrong, none comes twice, no memory is lost, nothing hangs.
- * Method: seeded random histories in the simulated world: two callers, each with its own loaders
- * on one engine, and a third thread that closes batches; faults, short deadlines, tiny budgets;
- * engine, data set, loader and batches closed in any order. Delivered bytes and ids are compared
- * with the order's pure function. `loader_stress_test SEED` runs one history; STOKER_TEST_LONG=1
- * more. Covers loader.c, pending_batch.c, fetcher.c, worker.c and batch.c under races. */
+/* Goal: whatever callers do with loaders that share an engine, in whatever order, no batch is wrong
+ * or returned twice, no memory is lost, nothing hangs.
+ * Method: seeded random histories in the simulator: two callers, each with its own loaders on one
+ * engine, and a third thread that closes batches; faults, short deadlines, tiny budgets; engine,
+ * data set, loader and batches closed in any order. Delivered bytes and ids are compared with the
+ * order's pure function. `loader_stress_test SEED` runs one history; STOKER_TEST_LONG=1 more.
+ * Covers loader.c, pending_batch.c, fetcher.c, worker.c and batch.c under races. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "dataset/dataset.h"
@@ -38,9 +38,9 @@ struct mail {
     bool ended;
 };
 
-/* What one caller does, and what it may expect. */
+/* The actions of one caller, and the results that it may expect. */
 struct caller {
-    struct stoker_dataset *dataset; /* its own reference: opened or given */
+    struct stoker_dataset *dataset; /* its own reference: opened or shared */
     struct stoker_loader *loader;
     struct mail *mail;
     struct stoker_batch *held[HELD_MAX];
@@ -362,7 +362,7 @@ static struct stoker_dataset *open_data(struct stoker_engine **engine, uint64_t 
     return dataset;
 }
 
-/* What was closed ends in the background: waits for it. */
+/* Closed objects end in the background: waits for that. */
 static void settle(int64_t alive)
 {
     for (int i = 0; i < 2000 && stk_mem_alive() != alive; i++) {
@@ -432,8 +432,8 @@ static void run_history(uint64_t seed)
     alarm(0);
 }
 
-/* A loader whose caller is elsewhere holds the memory by what it read ahead: the one that is
- * waited for gets it. Both streams are whole. */
+/* A loader whose caller takes no batches holds all memory for read-ahead: another loader, whose
+ * caller waits, gets it. Both streams are complete. */
 static void test_idle_neighbour(void)
 {
     static const struct stoker_field_options fields[] = {

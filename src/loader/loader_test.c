@@ -1,6 +1,7 @@
-/* Goal: batches come in the order's order, once each, the same bytes whatever the threads, the
- * faults and the restarts; memory stays in its budget; everything can be closed at any time.
- * Method: tars of numbered samples in the simulated world, read as bytes, labels and keys. Covers
+/* Goal: batches are returned in the order's order, once each, with the same bytes whatever the
+ * threads, the faults and the restarts; memory stays in its budget; everything can be closed at any
+ * time.
+ * Method: tars of numbered samples in the simulator, read as bytes, labels and keys. Covers
  * loader.c, loader_close.c, loader_state.c and worker_steps.c, and the files below them. */
 #include "base/mem.h"
 #include "engine/engine.h"
@@ -353,7 +354,7 @@ static void test_resume(void)
     }
     loader = open_loader(&rig, (struct stoker_loader_options){.seed = 9});
     T_EQ("set state", stoker_loader_set_state(loader, &state, &error), 0);
-    stoker_loader_set_epoch(loader, 4, NULL); /* as a training script does: keeps the place */
+    stoker_loader_set_epoch(loader, 4, NULL); /* as a training script does: saves the position */
     T_EQ("rest", stream("rest", loader, rest), 192 - 5 * BATCH);
     T_EQ("same", memcmp(rest, whole + 5 * BATCH, (192 - 5 * BATCH) * sizeof rest[0]), 0);
     stoker_loader_stats(loader, &stats);
@@ -364,7 +365,7 @@ static void test_resume(void)
     rig_close(&rig);
 }
 
-/* A wrapped run that goes on with another batch size: still each sample once in N positions. */
+/* A wrapped run that continues with another batch size: still each sample once in N positions. */
 static void test_wrap_resized(void)
 {
     struct stoker_loader_options options = {.tail = STOKER_TAIL_WRAP, .batch_size = 30};
@@ -428,7 +429,8 @@ static void test_held(void)
     T_ERROR("held", &error);
     T_TRUE("several came", count > 4);
     for (int i = 0; i < count; i++) {
-        check_batch("kept", held[i]); /* memory under a kept batch is never recycled */
+        /* the memory of a batch that the caller keeps is never reused */
+        check_batch("kept", held[i]);
     }
     stoker_batch_close(held[0]);
     stoker_batch_close(held[1]);
@@ -444,7 +446,7 @@ static void test_held(void)
     stoker_batch_close(held[0]);
 }
 
-/* One batch is more than the budget: said at open. */
+/* One batch is larger than the budget: an error at open. */
 static void test_small_budget(void)
 {
     struct stoker_loader_options options = {.struct_size = sizeof options,
@@ -579,7 +581,7 @@ static void test_depth(void)
     stoker_loader_close(loader);
     rig_close(&rig);
 
-    /* What was asked for is not touched. */
+    /* An explicit batches_ahead is not changed. */
     loader = open_hanging(&rig, NULL,
                           (struct stoker_loader_options){.batch_size = 2, .batches_ahead = 3});
     for (int i = 0; loader && i < 20; i++) {

@@ -167,7 +167,7 @@ static void fail_slot(struct stk_pending_batch *pending, uint32_t slot, struct s
     stk_engine_unlock(engine);
 }
 
-/* A fetch for a slot that nobody has looked at; NULL: no memory. */
+/* A fetch for a slot that was not claimed yet; NULL: no memory. */
 static struct stk_fetch *fetch_slot(struct stk_pending_batch *pending, uint32_t slot)
 {
     struct stoker_loader *loader = pending->loader;
@@ -185,8 +185,8 @@ static struct stk_fetch *fetch_slot(struct stk_pending_batch *pending, uint32_t 
     return fetch;
 }
 
-/* Fetches all unclaimed slots of a batch, too: a cold sample seldom comes alone, and the fetcher
- * coalesces those that it gets together. Warm ones go to the workers. */
+/* Fetches all unclaimed slots of a batch, too: a cold sample is seldom alone, and the fetcher
+ * coalesces those that it gets together. The workers take the warm ones. */
 static void fetch_rest(struct stk_pending_batch *pending, struct stk_worker *worker,
                        struct stk_fetch *list)
 {

@@ -1,6 +1,6 @@
-/* Goal: fetches that lie close together become one read, and no fetch is lost or comes twice; the
- * read with the oldest push is first; fetches that need no read join none.
- * Method: rows of spans with the reads that they become; random lists with the properties checked.
+/* Goal: adjacent fetches become one read, and no fetch is lost or returned twice; the read with the
+ * oldest push is first; fetches that need no read are not joined.
+ * Method: rows of spans with the resulting reads; random lists with the properties checked.
  * `coalesce_test SEED` runs one seed. */
 #include "loader/fetch/coalesce.h"
 
@@ -154,7 +154,7 @@ static void test_random(uint64_t seed)
     for (uint32_t i = 0; i < count; i++) {
         uint64_t key = stk_random_key(seed, i + 1);
 
-        /* A sample lies in one place only: spans are apart or equal. */
+        /* A sample has one place only: spans are disjoint or equal. */
         spans[i] = (struct span){.file = (uint32_t)(key % 4),
                                  .push = (uint32_t)(key >> 8) % 3,
                                  .offset = (key >> 16) % 64 * 600,

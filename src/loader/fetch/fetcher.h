@@ -23,7 +23,7 @@ int stk_fetcher_get(struct stoker_engine *engine, struct stk_fetcher **fetcher_o
 void stk_fetcher_push(struct stk_fetcher *fetcher, struct stk_fetch *list);
 /* Frees a fetch, and releases its buffer. */
 void stk_fetch_release(struct stk_fetcher *fetcher, struct stk_fetch *fetch);
-/* Gives a fetch a buffer of its own, which the caller fills (compressed shards). Waits for memory.
+/* Allocates a buffer for a fetch, which the caller fills (compressed shards). Waits for memory.
  * Returns 0 on success, STOKER_ERROR_BUDGET if none became free in time. */
 int stk_fetch_reserve(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_t bytes,
                       struct stoker_error *error);

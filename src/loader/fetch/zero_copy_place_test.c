@@ -1,17 +1,18 @@
-/* Goal: a value that is a read by itself, from a store, comes straight to its place in the batch.
- * Method: the simulated world, which says to be far away and keeps where its reads shall go; the
- * values' addresses are among them. Covers slot_destination in
- * fetcher.c, and copy_bytes in sample_fill.c. */
+/* Goal: a value that is a read by itself, from a store, is read directly to its place in the batch.
+ * Method: the simulator in its remote mode, which records the destinations of its reads; the
+ * values' addresses are among them. Covers slot_destination in fetcher.c, and copy_bytes in
+ * sample_fill.c. */
 #include "loader/pending/error_policy_test.h"
 
 #define BATCH 16u
 #define SHORTER 20u /* bytes that are left of a file */
 
-/* One a rig: what is on its way when that is closed ends later. */
+/* One a rig: reads in flight when that is closed end later. */
 static struct far {
-    struct stk_io_table table; /* first: a far world's */
+    struct stk_io_table table; /* first: used as a remote simulator */
     const struct stk_io_table *near;
-    const uint8_t *buffers[4 * SAMPLES]; /* of the fetcher; the test's when batches have come */
+    /* of the fetcher; of the test once batches were returned */
+    const uint8_t *buffers[4 * SAMPLES];
     _Atomic uint32_t count;
 } fars[4];
 
@@ -86,7 +87,7 @@ static void test_placed(const char *name, struct far *far, uint32_t fields_used,
     }
     T_EQ(name, samples, SAMPLES / BATCH * BATCH);
     T_EQ(name, placed, fields_used == 1 ? samples : 0);
-    /* What is on its way when nobody wants it any more does no harm. */
+    /* Reads in flight that are no longer wanted do no harm. */
     T_EQ(name, stoker_loader_set_epoch(loader, 1, NULL), 0);
     T_EQ(name, stoker_loader_next(loader, 20000, &batch, NULL), 1);
     stoker_batch_close(batch);
@@ -94,8 +95,8 @@ static void test_placed(const char *name, struct far *far, uint32_t fields_used,
     rig_close(&rig);
 }
 
-/* A file that is shorter when it comes than when its place was measured: what came is its value,
- * and nothing that lay in its place before. */
+/* A file that became shorter after its place was measured: its value is what was read, without
+ * bytes that were in its place before. */
 static void test_shorter(struct far *far)
 {
     static const char *const urls[] = {"/set"};

@@ -28,7 +28,7 @@ struct rig {
     struct stoker_dataset *dataset;
 };
 
-/* What a stream gave: the ids, slot by slot (values are checked as they come). */
+/* The result of a stream: the ids, slot by slot (values are checked when they arrive). */
 struct trace {
     uint64_t ids[STREAM];
     uint64_t count;
@@ -138,7 +138,7 @@ static inline struct stoker_loader *open_loader(struct rig *rig,
     return loader;
 }
 
-/* Gives one batch to the trace: 1, 0 at the end, or the status. */
+/* Appends one batch to the trace: returns 1, 0 at the end, or the status. */
 static inline int take(struct stoker_loader *loader, struct trace *trace,
                        struct stoker_error *error)
 {
@@ -182,7 +182,7 @@ static inline bool same(const char *name, const struct trace *a, const struct tr
            T_EQ(name, memcmp(a->ids, b->ids, a->count * sizeof a->ids[0]), 0);
 }
 
-/* The list, checked against what is damaged; returns how many are listed. */
+/* Checks the list against the damaged samples; returns its length. */
 static inline uint64_t check_list(const char *name, const struct stoker_loader *loader,
                                   uint32_t every)
 {

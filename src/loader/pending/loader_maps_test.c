@@ -1,6 +1,7 @@
-/* Goal: a loader whose index file is cut or overwritten while it runs fails with
- * STOKER_ERROR_CHANGED at every further batch, lists no sample as bad, and goes on if the file is
- * only touched. Method: real files in a temporary folder (loader_maps.c). */
+/* Goal: a loader whose index file is truncated or overwritten while it runs fails with
+ * STOKER_ERROR_CHANGED at every further batch, lists no sample as bad, and continues if the file is
+ * only touched.
+ * Method: real files in a temporary folder (loader_maps.c). */
 #include "loader/pending/loader_maps.h"
 
 #include "test/settled.h"

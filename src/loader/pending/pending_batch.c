@@ -220,7 +220,7 @@ void stk_pending_batch_fail_locked(struct stk_pending_batch *pending, uint32_t s
 
     STK_ASSERT(error->status < 0);
     if (had < 0 && !stk_error_is_data(had) && !stk_error_is_data(error->status)) {
-        return; /* the first one was retried to the end; the others gave up because of it */
+        return; /* the first one was retried to the end; the others were cancelled because of it */
     }
     if (had == 0 || slot < pending->locked.error_slot) {
         pending->locked.error = *error;

@@ -1,7 +1,7 @@
 /* Goal: the ring keeps the order of delivery: slots of the oldest batch are claimed first, batches
  * complete in any order and are taken in theirs; a cancelled batch is freed when its last claimed
- * slot ends, and the last pin is reported; the error that counts is that of the lowest slot.
- * Method: batches without samples' bytes in a loader that has nothing but a ring. */
+ * slot ends, and the last pin is reported; the error of the lowest slot counts.
+ * Method: batches without samples' bytes in a loader that consists of a ring only. */
 #include "loader/pending/pending_batch.h"
 
 #include "base/mem.h"

@@ -159,7 +159,7 @@ bool stk_quarantine_find(struct stk_quarantine *quarantine, uint64_t sample,
 {
     struct stk_bad_sample *found;
 
-    /* Relaxed: a thread that does not see it yet finds the damage once more. */
+    /* Relaxed: a thread that does not yet see the new value detects the damage again. */
     if (atomic_load_explicit(&quarantine->cached_count, memory_order_relaxed) == 0) {
         return false;
     }
@@ -373,7 +373,7 @@ int stk_quarantine_deliver_locked(struct stk_pending_batch *pending, struct stok
 
 /* ---- the file ---- */
 
-/* Whether these bytes are a line of the list, or the begin of one that a kill cut off. */
+/* True if these bytes are a line of the list, or the start of one that a kill truncated. */
 static bool begins_line(const char *text, int64_t bytes)
 {
     return memcmp(text, STK_BAD_SAMPLE_LINE_BEGIN,

@@ -1,7 +1,7 @@
-/* Goal: the list of damaged samples, its file and the limits follow what was delivered, whatever
- * the threads; what is known to be damaged is not read again.
- * Method: streams of tars with damaged samples in the simulated world, with faults of the file.
- * Covers quarantine.c, and io/write.h as it is used for it. */
+/* Goal: the list of damaged samples, its file and the limits follow the delivered batches, whatever
+ * the threads; samples that are known to be damaged are not read again.
+ * Method: streams of tars with damaged samples in the simulator, with faults of the file. Covers
+ * quarantine.c, and io/write.h as it is used for it. */
 #include "loader/pending/error_policy_test.h"
 
 /* The list: each damaged sample once, in the same order whatever the threads. */
@@ -42,7 +42,8 @@ static void test_list(void)
     }
 }
 
-/* What is known to be damaged is not read again: its shard may fail after the first epoch. */
+/* A sample that is known to be damaged is not read again: its shard may fail after the first
+ * epoch. */
 static void test_not_read_again(void)
 {
     static const struct stk_sim_rule rules[] = {
@@ -162,7 +163,7 @@ static void test_limits(void)
     }
 }
 
-/* A file of the world as text; "" when there is none. */
+/* A file of the simulator as text; "" if there is none. */
 static char *read_file(struct stk_io *io, const char *path)
 {
     static char text[1 << 16];
@@ -264,8 +265,8 @@ static void test_file(void)
     }
 }
 
-/* A run goes on in another loader, as after a refresh: what was met stays listed, is not written
- * again, and counts for the limits, once each. */
+/* A run continues in another loader, as after a refresh: samples that were listed stay listed, are
+ * not written again, and count for the limits, once each. */
 static void test_after(void)
 {
     static struct trace trace;
@@ -295,7 +296,7 @@ static void test_after(void)
     stoker_loader_stats(second, &stats);
     T_EQ("counted once", stats.bad_samples, 40);
     T_EQ("its own", stats.samples, SAMPLES);
-    /* Of the run: 600 samples, 120 replaced, are too few to weigh a share; at 1,000 it is. */
+    /* In the run: 600 samples, 120 replaced, are too few to compute a share; 1,000 are enough. */
     options.continues_from = second;
     options.bad_share_max = 0.1;
     third = open_loader(&rig, options);

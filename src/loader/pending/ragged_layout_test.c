@@ -1,7 +1,7 @@
 /* Goal: ragged values become one array with offsets, and overrides replace the values that were
- * planned; a failed attempt's value is replaced; all memory goes back to the budget; the largest
- * batch is what the next one reserves.
- * Method: a pending batch of a pool, in a loader that has nothing but fields. */
+ * planned; a failed attempt's value is replaced; all memory is returned to the budget; the next
+ * batch reserves the size of the largest batch.
+ * Method: a pending batch of a pool, in a loader that has fields only. */
 #include "loader/pending/ragged_layout.h"
 
 #include "base/mem.h"
@@ -83,7 +83,7 @@ static void run(struct stoker_loader *loader, uint64_t reserved_bytes)
     T_EQ("open", stk_ragged_values_open(pending, value_bytes, &error), 0);
     memcpy(pending->batch->fields[1].offsets, (uint64_t[]){0, 2, 4, 6}, 4 * sizeof(uint64_t));
     memcpy(pending->batch->fields[1].data, "aabbcc", 6);
-    fill(pending, 0, 7, 70); /* of an attempt that failed */
+    fill(pending, 0, 7, 70); /* of a failed attempt */
     fill(pending, 2, 3, 30);
     fill(pending, 0, 2, 10);
     fill(pending, 1, 0, 0);

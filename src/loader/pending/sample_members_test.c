@@ -1,6 +1,6 @@
-/* Goal: a field gets the member with its most preferred extension; the span holds the members of
- * all fields, and is scattered when they lie far apart; a copy has the same members. Method: a tar
- * in the simulated world, and a loader that has nothing but fields and a data set. */
+/* Goal: a field gets the member with its most preferred extension; the span contains the members of
+ * all fields, and is scattered if they are far apart; a copy has the same members.
+ * Method: a tar in the simulator, and a loader that has fields and a data set only. */
 #include "loader/pending/sample_members.h"
 
 #include "loader/pending/error_policy_test.h"

@@ -59,7 +59,7 @@ static void append_changed(const struct stk_fim *fim, const int64_t *tokens, uin
     append(out, tokens + low, high - low);
 }
 
-/* Whether the document may be changed, and the random number says so. */
+/* True if the document may be changed, and the random number selects it. */
 static bool is_drawn(const struct stk_fim *fim, const int64_t *tokens, uint64_t count, double rate,
                      uint64_t key)
 {

@@ -1,8 +1,9 @@
-/* Goal: documents with split tokens are changed fragment by fragment, at the rates and for as many
- * as asked; what begins with no_prefix, or was cut, stays; without the options all is as it was.
- * Method: numbered tokens, put back by their sentinels (fim.c; token_row.c calls it); rates and the
- * choices among fragments by chi-squares and shares of many keys. What one document becomes
- * is token_row_test.c's. */
+/* Goal: documents with split tokens are changed fragment by fragment, at the given rates and for
+ * the given number; a document that begins with no_prefix, or was cut, stays unchanged; without the
+ * options nothing changes.
+ * Method: numbered tokens, restored by their sentinels (fim.c; token_row.c calls it); rates and the
+ * choices among fragments by chi-squares and shares of many keys. token_row_test.c tests the result
+ * for one document. */
 #include "loader/rows/fim.h"
 
 #include "base/mem.h"
@@ -38,8 +39,8 @@ static uint64_t make(int64_t *tokens, const uint32_t *lengths, uint32_t count)
     return at;
 }
 
-/* A changed fragment as it was: PREFIX p SUFFIX s MIDDLE m, or PREFIX SUFFIX s MIDDLE p m. With
- * numbered tokens the first number tells which. false: it is none. */
+/* Restores a changed fragment: PREFIX p SUFFIX s MIDDLE m, or PREFIX SUFFIX s MIDDLE p m. With
+ * numbered tokens the first number tells which. Returns false if it is neither. */
 static bool put_back(int64_t *tokens, uint64_t count)
 {
     int64_t whole[TOKENS_MAX];
@@ -125,7 +126,7 @@ static void test_fragments(void)
     }
 }
 
-/* Of ten fragments at most three: any three in a row. */
+/* At most three of ten fragments: any three in a row. */
 static void test_most(void)
 {
     static const uint32_t lengths[10] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3};
@@ -231,8 +232,7 @@ static void test_prefixes(void)
     }
 }
 
-/* Rows: what was cut from a document stays, as its first and last part in a window may have been.
- */
+/* Rows: a document that was cut stays unchanged, as may the first and last document of a window. */
 static void test_whole(void)
 {
     static const int64_t window[] = {1, 2, EOD, 3, 4, 5, EOD, 6, 7};

@@ -66,8 +66,8 @@ static int longer_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* The newest sequence of each number of free tokens counts as the one that got a piece last: as a
- * sequence moves to the front of its list whenever it takes one. */
+/* The newest sequence of each number of free tokens counts as the one that got a piece last,
+ * because a sequence moves to the front of its list when it gets a piece. */
 static void best_fit(struct oracle *oracle, uint32_t documents, uint32_t length, uint32_t reserve)
 {
     static uint32_t touched[PIECES_MAX];
@@ -137,7 +137,7 @@ static void test_plan(const struct shape *shape, uint64_t seed)
     stk_sequence_packing_close(&packing);
 }
 
-/* ---- what is refused ---- */
+/* ---- invalid options ---- */
 
 static void test_refused(void)
 {

@@ -1,7 +1,7 @@
-/* Goal: a row is its documents, each changed as the paper on fill in the middle says and at the
- * rate that was asked for, with the labels, positions and starts that a walk over it finds. Method:
- * tables of small rows written out by hand (token_row.c), in both dtypes; random documents whose
- * changed form is put back by its sentinels to what it was; rates and cuts against chi-square. */
+/* Goal: a row consists of its documents, each changed as the paper on fill in the middle describes
+ * and at the given rate, with the labels, positions and starts that a walk over it finds.
+ * Method: tables of small rows written out by hand (token_row.c), in both dtypes; random documents
+ * whose changed form is restored by its sentinels; rates and cuts against chi-square. */
 #include "loader/rows/token_row.h"
 
 #include "base/mem.h"
@@ -181,8 +181,8 @@ static int64_t *find(int64_t *from, int64_t *end, int64_t token)
     return from;
 }
 
-/* What a changed document of count + 3 tokens was made of; returns the place of its first cut, or
- * -1: these are not the tokens first, first + 1, ... in another order. */
+/* Restores a changed document of count + 3 tokens; returns the place of its first cut, or
+ * -1: the tokens are not first, first + 1, ... in another order. */
 static int64_t put_back(int64_t *tokens, uint64_t count, int64_t first, bool *spm_out)
 {
     int64_t *end = tokens + count + 3, *suffix = find(tokens, end, SUFFIX);
@@ -260,8 +260,8 @@ static void test_fim(void)
     stk_token_row_close(&row);
 }
 
-/* In a window each document is changed for itself, its EOD stays last, and what does not fit is
- * lost at the end. */
+/* In a window each document is changed by itself, its EOD stays last, and tokens that do not fit
+ * are lost at the end. */
 static void test_fim_window(void)
 {
     static const int64_t window[] = {1, 2, 3, 9, 4, 5, 9, 9, 6, 7, 8};
@@ -296,7 +296,7 @@ static void test_fim_window(void)
     stk_token_row_close(&other);
 }
 
-/* ---- what does not work ---- */
+/* ---- errors ---- */
 
 static void test_refused(void)
 {

@@ -1,8 +1,8 @@
-/* Goal: bad data is a contract: what replaces a damaged sample is a function of its position, so
- * that threads, ranks, restarts and what was learned before change nothing; failures of storage
- * are tried again, then raised.
- * Method: tars with damaged samples in the simulated world, streamed by different threads, world
- * sizes and places to begin at, and compared with each other. Covers read_retry.c, sample_read.c,
+/* Goal: the bad-data policy: the substitute of a damaged sample is a function of its position, so
+ * that threads, ranks, restarts and earlier knowledge of damage change nothing; failures of storage
+ * are retried, then raised.
+ * Method: tars with damaged samples in the simulator, streamed by different threads, world sizes
+ * and start positions, and compared with each other. Covers read_retry.c, sample_read.c,
  * sample_work.c and substitute.c. */
 #include "loader/pending/error_policy_test.h"
 
@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "test/settled.h"
 
-/* One stream of the whole world: the ranks' slices put side by side again, step by step. */
+/* The stream of the whole world: the ranks' slices joined step by step. */
 static void stream_ranks(struct rig *rig, uint32_t world_size, uint32_t batch, struct trace *trace)
 {
     struct stoker_loader *loaders[4];
@@ -81,7 +81,7 @@ static void test_same(void)
     }
 }
 
-/* What the order has at each position: a loader that reads no member meets no damage. */
+/* The order's sample at each position: a loader that reads no member finds no damage. */
 static void scheduled(struct rig *rig, struct stoker_loader_options options, uint64_t ids[STREAM])
 {
     static const struct stoker_field_options numbers = {.name = "id", .kind = STOKER_FIELD_SAMPLE};
@@ -106,9 +106,9 @@ static void scheduled(struct rig *rig, struct stoker_loader_options options, uin
     stoker_loader_close(loader);
 }
 
-/* The function itself, worked out here: of seed, epoch, position and attempt, and of nothing else.
- * It is frozen: a run that resumes with a newer version of this library gives what the older one
- * would have given. */
+/* The function itself, computed here: of seed, epoch, position and attempt, and of nothing else. It
+ * is frozen: a run that resumes with a newer version of this library returns what the older version
+ * would have returned. */
 static void test_function(void)
 {
     static struct trace trace;
@@ -148,7 +148,7 @@ static void test_function(void)
     rig_close(&rig);
 }
 
-/* A loader that goes on in the middle of a later epoch knows of no damage, and gives the same. */
+/* A loader that continues in the middle of a later epoch knows no damage, and returns the same. */
 static void test_resume(void)
 {
     for (uint32_t threads = 1; threads <= 3; threads++) {
@@ -221,7 +221,7 @@ static const struct retry_row {
      -EIO},
 };
 
-/* What the machine does is never skipped: tried again, then raised. */
+/* Failures of the machine are never skipped: retried, then raised. */
 static void test_retries(void)
 {
     static const struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};

@@ -1,15 +1,15 @@
-/* Goal: values inside members come out right, whatever the threads, the storage, the sandbox and
- * the memory: masks and boxes where the image shows them, arrays and text as they were written; and
+/* Goal: values inside members are right, whatever the threads, the storage, the sandbox and the
+ * memory: masks and boxes where the image shows them, arrays and text as they were written; and
  * damage in any of them costs the whole sample, by the bad-data policy.
- * Method: samples in the simulated world whose values follow from their number; each picture's
- * pixels name their own places, so that a batch says by itself what crop and flip it had, and the
- * boxes and the mask are computed again from that. Covers fill_value.c and sample_fill.c. */
+ * Method: samples in the simulator whose values are functions of their number; each image's pixels
+ * encode their own positions, so that a batch shows its crop and flip, and the boxes and the mask
+ * are computed again from that. Covers fill_value.c and sample_fill.c. */
 #include "loader/sample/fill_value_test.h"
 
 #include "base/mem.h"
 #include "test/settled.h"
 
-/* ---- what comes out ---- */
+/* ---- results ---- */
 
 /* The crop and flips that a slot's image shows. */
 struct view {
@@ -142,7 +142,7 @@ static bool check_slot(const struct rig_options *options, const struct stoker_ar
            check_bytes("mp", &arrays[MSGPACK], slot, mp, msgpack_of(options, sample, mp));
 }
 
-/* Ids of what was delivered. */
+/* Ids of the delivered samples. */
 struct trace {
     uint64_t ids[4 * SAMPLES];
     uint64_t count;
@@ -271,8 +271,8 @@ static void test_raise(void)
     rig_close(&rig);
 }
 
-/* A mask that is cut is good under some crops: it must not be known as damaged, or a loader that
- * resumes, and knows nothing, would give other samples than the one that went on. */
+/* A truncated mask is good under some crops: it must not be known as damaged, or a loader that
+ * resumes without that knowledge would return other samples than the uninterrupted one. */
 static void test_drawn(void)
 {
     for (uint32_t threads = 1; threads <= 3; threads++) {
@@ -321,8 +321,8 @@ static const struct rig_options tight_rows[] = {
      .batches_ahead = 12},
 };
 
-/* Values that go aside take memory as they come: flights must not lock each other up in it. A wait
- * that only its deadline (TIGHT_TIMEOUT_MS) ends would end stream()'s, too. */
+/* Out-of-line values reserve memory when they arrive: pending batches must not deadlock on it. A
+ * wait that only its deadline (TIGHT_TIMEOUT_MS) ends would end stream()'s, too. */
 static void test_tight(void)
 {
     T_EACH(rig_options, row, tight_rows)

@@ -25,9 +25,9 @@
 #define CROP_WIDTH 24u
 #define CROP_HEIGHT 10u
 #define BATCH 16u
-#define TIGHT_TIMEOUT_MS 120000u /* of rigs whose memory is short: more than a test waits */
+#define TIGHT_TIMEOUT_MS 120000u /* of rigs with little memory: longer than a test waits */
 
-/* What may be wrong with a sample; the status that it must be listed with. */
+/* Faults of a sample, and the status with which it must be listed. */
 enum damage {
     CUT_NPY,
     FLAT_NPY,
@@ -51,7 +51,7 @@ struct rig_options {
     const char *name;
     uint32_t threads;
     bool cold, sandbox, damaged;
-    bool cut_masks; /* of every fourth sample: good where the crop ends before the cut */
+    bool cut_masks; /* of every fourth sample: good if the crop ends before the truncation */
     uint64_t memory_bytes_max, decode_bytes_max;
     uint32_t large; /* rows of the npy of sample 0 mod 3, instead of a few */
     uint32_t batches_ahead;
@@ -64,7 +64,7 @@ struct rig {
     const struct rig_options *options;
 };
 
-/* ---- what a sample holds ---- */
+/* ---- contents of a sample ---- */
 
 static inline bool is_damaged(uint32_t sample)
 {
@@ -221,7 +221,7 @@ static inline void add_pictures(struct t_tar *tar, const struct rig_options *opt
     bytes = png_of(PNG_FORMAT_GRAY, WIDTH, height, pixels, file);
     snprintf(name, sizeof name, "s%05u.mask.png", sample);
     if (!bad || damage_of(sample) != NO_MASK) {
-        /* libpng reads 8 KiB at a time: of 12 the first come before the cut. */
+        /* libpng reads 8 KiB at a time: of 12 the first are before the truncation. */
         t_tar_add(tar, name, file, options->cut_masks && sample % 4 == 1 ? bytes * 3 / 4 : bytes);
     }
 }
@@ -295,7 +295,7 @@ static const struct stoker_field_options fields[] = {
     [TEXT] = {.name = "txt", .kind = STOKER_FIELD_TEXT, .extensions = "txt"},
 };
 
-/* The tar of these options: made again only when another is asked for. */
+/* The tar for these options: made again only if other options are requested. */
 static inline const struct t_tar *tar_of(const struct rig_options *options)
 {
     static struct t_tar tar;

@@ -73,7 +73,7 @@ static void substitute(struct stk_sample_task *task)
     }
 }
 
-/* Whether the shard was overwritten: then what looks like damage is a wrong place. */
+/* True if the shard was overwritten: then apparent damage is a wrong place. */
 static bool is_shard_changed(struct stk_sample_task *task, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = task->pending->loader->dataset;

@@ -1,8 +1,9 @@
-/* Goal: a sampler chooses what its predicate says, weighs and balances by columns, keeps its table
- * and finds it again; a stale, damaged or unwritable one is an answer and not a wrong
- * choice. Method: tars in a simulated world whose samples' values are functions of their
- * numbers; rows of predicates against those functions; the same bytes from 1 and 3 threads; each
- * call of the seam and each allocation failing once. */
+/* Goal: a sampler chooses the samples of its predicate, weights and balances by columns, writes its
+ * table and finds it again; a stale, damaged or unwritable table is reported and never leads to a
+ * wrong choice.
+ * Method: tars in a simulator whose samples' values are functions of their numbers; rows of
+ * predicates against those functions; the same bytes from 1 and 3 threads; each I/O call and each
+ * allocation failing once. */
 #include "dataset/dataset_test.h"
 #include "loader/sampler/sampler.h"
 
@@ -176,7 +177,7 @@ static void test_rows(void)
     stoker_engine_close(engine);
 }
 
-/* A text member's size tells as its column does; lists of ids and keys; refusals. */
+/* The size of a text member equals its column; lists of ids and keys; refusals. */
 static void test_lists(void)
 {
     static const uint64_t ids[] = {5, 119, 5, 0}, wrong[] = {120};
@@ -274,7 +275,7 @@ static void test_failed_again(void)
     stoker_engine_close(engine);
 }
 
-/* Weights of a column are what was read; classes are its values. */
+/* Weights of a column are the values that were read; classes are its values. */
 static void test_draws(void)
 {
     struct stk_io *world;
@@ -332,7 +333,8 @@ static void find_table(struct stoker_sampler *sampler, char path[512])
     strncat(path, info.table_path ? info.table_path : "", 511);
 }
 
-/* Kept beside the index that is not there; found again; the same bytes whatever the threads. */
+/* Written next to the place of an index that does not exist; found again; the same bytes whatever
+ * the threads. */
 static void test_files(void)
 {
     const struct stoker_sampler_options options = {.where = "json.score > 2.5",
@@ -362,7 +364,7 @@ static void test_files(void)
         T_EQ("info", stoker_sampler_info(sampler, &info), 0);
         T_EQ("not scanned", info.scanned, 0);
         stoker_sampler_close(sampler);
-        /* Damaged: told, and made anew. */
+        /* Damaged: reported, and made again. */
         ((uint8_t *)(uintptr_t)bytes[run].data)[bytes[run].bytes - 9] ^= 1;
         T_EQ("damage", t_put(world, path, bytes[run].data, bytes[run].bytes), 0);
         ((uint8_t *)(uintptr_t)bytes[run].data)[bytes[run].bytes - 9] ^= 1;
@@ -485,7 +487,8 @@ static void test_classes(void)
     stoker_engine_close(engine);
 }
 
-/* Damage in a sidecar that decides is told with its place; one that does not decide is not read. */
+/* Damage in a sidecar that decides is reported with its place; a sidecar that does not decide is
+ * not read. */
 static void test_damage(void)
 {
     struct stk_io *world;
@@ -506,7 +509,8 @@ static void test_damage(void)
     stoker_engine_close(engine);
 }
 
-/* A run takes samplers that are made, and of its own data set; it keeps them until it ends. */
+/* A run accepts samplers that are ready, and of its own data set; it holds references until it
+ * ends. */
 static void test_runs(void)
 {
     struct stk_io *world;

@@ -1,7 +1,7 @@
-/* Goal: a cursor's fingerprint is that of the steps it gave, however states, epochs and jumps fall
- * between them; giving a step costs the same in a world of one and of a million.
- * Method: random walks of steps, turns, jumps and states, their sum worked out step by step beside
- * them; runs that wait are counted: nothing is worked out before a state is asked for. */
+/* Goal: a cursor's fingerprint is that of the steps that it returned, however states, epochs and
+ * jumps fall between them; a step costs the same in a world of one and of a million.
+ * Method: random walks of steps, turns, jumps and states, with the sum computed step by step in
+ * parallel; pending runs are counted: nothing is computed before a state is requested. */
 #include "loader/tokens/order_cursor.h"
 
 #include "base/random.h"

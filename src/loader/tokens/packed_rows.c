@@ -313,7 +313,8 @@ int stk_packed_rows_location(const struct stk_packed_rows *packed, uint64_t samp
     if (status == 0) {
         uint64_t end = last.span.first + last.span.count;
 
-        /* The documents of a set may lie anywhere: then the location is a guess without tokens. */
+        /* The documents of a set may be in any order: then the location is a guess without
+         * tokens. */
         place_out->span.count = end > place_out->span.first ? end - place_out->span.first : 0;
     }
     return status;

@@ -1,10 +1,11 @@
-/* Goal: an engine has clients of any kind: a loader touches no byte of one that is no loader, asks
- * each by its callbacks, and does without those that are absent; a loader of samples and one of
- * compressed tokens on one engine give the same batches as alone, also when memory is short.
- * Method: a tar of numbered samples, and tokens compressed with zstd, in the simulated world: the
- * cache of their frames is a client (engine/frame_cache.c), so that AddressSanitizer sees what a
- * loader touches behind it; a client behind which no page can be read; one that counts what it is
- * asked; a budget without a free byte. */
+/* Goal: an engine has clients of any kind: a loader touches no byte of a client that is not a
+ * loader, uses each through its callbacks, and works without those that are absent; a loader of
+ * samples and one of compressed tokens on one engine return the same batches as alone, also if
+ * memory is short.
+ * Method: a tar of numbered samples, and tokens compressed with zstd, in the simulator: the cache
+ * of their frames is a client (engine/frame_cache.c), so that AddressSanitizer detects what a
+ * loader touches after it; a client followed by an unreadable page; one that counts its calls; a
+ * budget without a free byte. */
 #include "loader/tokens/token_set.h"
 
 #include "base/mem.h"
@@ -107,7 +108,8 @@ static struct stoker_loader *samples_open(uint32_t ahead)
     return loader;
 }
 
-/* The next batch, over the end of an epoch: whether it came, and each value is its sample's. */
+/* The next batch, over the end of an epoch: true if it was returned, and each value is its
+ * sample's. */
 static bool samples_next(struct stoker_loader *loader)
 {
     struct stoker_batch *batch = NULL;
@@ -181,7 +183,7 @@ static void pair_close(struct pair *pair)
     stoker_tokens_close(pair->zstd_set);
 }
 
-/* The next batch of both: whether it came, and is the same. */
+/* The next batch of both: true if both were returned, and are the same. */
 static bool pair_next(struct pair *pair)
 {
     struct stoker_batch *a = NULL, *b = NULL;
@@ -241,7 +243,7 @@ static bool wait_for_bytes(uint64_t bytes)
     return atomic_load(&engine->budget.bytes) >= bytes;
 }
 
-/* Takes what is left of the budget; the bytes. */
+/* Takes the rest of the budget; returns its bytes. */
 static uint64_t take_all(void)
 {
     uint64_t left;
@@ -252,7 +254,7 @@ static uint64_t take_all(void)
     return left;
 }
 
-/* Two loaders get each other's memory, whoever waits; the cache of frames stays as it is, and
+/* Two loaders get each other's memory, whichever waits; the cache of frames keeps its size, and
  * frames are replaced in it. */
 static void test_short_memory(void)
 {
@@ -347,7 +349,7 @@ static void test_bare(void)
 
 struct asked {
     struct stk_engine_client client;
-    uint64_t kept_bytes; /* of the budget, by what it "read ahead" */
+    uint64_t kept_bytes; /* of the budget, as simulated read-ahead */
     uint32_t returned, dropped;
     bool wants;
 };
@@ -373,9 +375,9 @@ static bool drops(struct stk_engine_client *client)
     return any;
 }
 
-/* Each batch that comes back is told; while it wants memory nothing is read ahead, but what a
- * caller waits for is; what it read ahead itself is dropped for a caller that waits, unless its own
- * does. */
+/* Each returned batch is reported to the client; while it wants memory nothing is read ahead,
+ * except what a caller waits for; its own read-ahead is dropped for a caller that waits, unless its
+ * own caller does. */
 static void test_callbacks(void)
 {
     struct asked asked = {.client = {.memory_returned_locked = note_returned,
@@ -417,7 +419,7 @@ static void test_callbacks(void)
     rig_close();
 }
 
-/* A client that drops what it read ahead, and lets the lock go until the batch of the loader that
+/* A client that drops its read-ahead, and releases the lock until the batch of the loader that
  * waits is complete. */
 struct slow {
     struct stk_engine_client client;
@@ -446,7 +448,7 @@ static bool drops_slowly(struct stk_engine_client *client)
     return true;
 }
 
-/* A batch that became complete while the caller did not yet wait for it is given at once. */
+/* A batch that became complete before the caller waited for it is returned at once. */
 static void test_no_wait(void)
 {
     struct slow slow = {.client = {.drop_read_ahead_locked = drops_slowly}};
@@ -466,7 +468,7 @@ static void test_no_wait(void)
     rig_close();
 }
 
-/* Batches of tokens give memory back, too. */
+/* Batches of tokens return memory, too. */
 static void test_token_batches(void)
 {
     struct asked asked = {.client = {.memory_returned_locked = note_returned}};

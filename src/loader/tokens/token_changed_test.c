@@ -1,9 +1,9 @@
 /* Goal: token files and Megatron indexes that are overwritten while they are open, between the
- * count of what is in them and its use, never lead out of a buffer: each call succeeds or says that
- * the file changed or is damaged.
- * Method: the maps of the simulated file system are copies in memory, which this test overwrites:
- * entries of the index at random and by rules, between open and next and between two batches; a
- * thread that writes tokens while documents are searched. Run with ASan. Covers token_documents.c,
+ * check of their contents and their use, never lead out of a buffer: each call succeeds or reports
+ * that the file changed or is damaged.
+ * Method: the maps of the simulator are copies in memory, which this test overwrites: entries of
+ * the index at random and by rules, between open and next and between two batches; a thread that
+ * writes tokens while documents are searched. Run with ASan. Covers token_documents.c,
  * token_samples.c, packed_rows.c and token_loader_next.c. */
 #include "test/t.h"
 #include "base/mem.h"
@@ -268,7 +268,7 @@ static void test_search(void)
 int main(void)
 {
     test_index();
-#ifndef __SANITIZE_THREAD__ /* its writer is a thread that stands for another process: a race */
+#ifndef __SANITIZE_THREAD__ /* its writer is a thread that plays another process: a race */
     test_search();
 #endif
     T_EQ("no leak", stk_mem_alive(), 0);

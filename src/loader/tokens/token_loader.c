@@ -211,7 +211,7 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
     status = status < 0 ? status : stk_token_loader_open(loader_out, tokens, &options, NULL, error);
     found =
         status == STOKER_ERROR_ARGUMENT ? status : stk_token_set_end_read(tokens, status, error);
-    if (found < 0 && status == 0) { /* what was found in the files is not in them any more */
+    if (found < 0 && status == 0) { /* the files no longer contain what was found in them */
         stoker_token_loader_close(*loader_out);
         *loader_out = NULL;
     }

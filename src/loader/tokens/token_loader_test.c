@@ -1,9 +1,9 @@
-/* Goal: batches are exactly the windows that the order names, for every way to cut and share them;
- * a state goes on where it was taken; what cannot work is refused, and nothing leaks.
- * Method: three files (a Megatron set, npy, raw) in the simulated world, whose token i of file f is
- * a function of both; each row of a batch is compared with the window that stoker_order_at and a
- * walk over the files give (token_files.c, token_loader.c, token_loader_next.c, token_options.c,
- * order_cursor.c); every allocation and every call of the world fails once. */
+/* Goal: batches are exactly the windows of the order, for every way to cut and share them; a state
+ * continues where it was taken; impossible settings are refused, and nothing leaks.
+ * Method: three files (a Megatron set, npy, raw) in the simulator, whose token i of file f is a
+ * function of both; each row of a batch is compared with the window from stoker_order_at and a walk
+ * over the files (token_files.c, token_loader.c, token_loader_next.c, token_options.c,
+ * order_cursor.c); every allocation and every call of the simulator fails once. */
 #include "test/t.h"
 #include "base/mem.h"
 #include "io/sim/sim.h"
@@ -84,7 +84,7 @@ static struct stk_io *world_new(void)
     return world;
 }
 
-/* ---- what should come ---- */
+/* ---- expected batches ---- */
 
 struct window {
     uint32_t file, first;
@@ -283,7 +283,7 @@ static void test_ranks(const struct rig *rig)
         T_EQ("open", stoker_token_loader_open(&loader, rig->tokens, &row.options, &error), 0);
         got[rank] = run(&row, loader, ids[rank == 3 ? 1 : 0], UINT64_MAX, NULL);
         for (uint64_t i = 0; i < got[rank]; i++) {
-            /* By step: a sum of what makes ids and steps different from each other. */
+            /* By step: a sum of values that differ for different ids and steps. */
             uint64_t step = i / row.options.batch_size, id = ids[rank == 3 ? 1 : 0][i];
 
             sums[rank == 3] += (id + 1) * (id + 12345) * (2 * step + 1);
@@ -294,7 +294,7 @@ static void test_ranks(const struct rig *rig)
     T_EQ("ids by step", sums[0], sums[1]);
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 static const struct refused_row {
     const char *name;
@@ -364,7 +364,7 @@ static void test_states(const struct rig *rig)
     stoker_token_loader_close(loader);
 }
 
-/* Files that are not what they should be. */
+/* Invalid files. */
 static void test_files(struct stk_io *world, const struct rig *rig)
 {
     static const struct {
@@ -432,7 +432,7 @@ static void test_unfit(struct stk_io *world, const struct rig *rig)
     stk_sim_add(world, path, values, sizeof values);
     T_EQ("open", stoker_tokens_open(&tokens, rig->engine, &files, &error), 0);
     T_EQ("open", stoker_token_loader_open(&loader, tokens, &options, &error), 0);
-    stoker_tokens_close(tokens); /* the loader keeps it */
+    stoker_tokens_close(tokens); /* the loader keeps a reference */
     for (int i = 0; i < 4; i++) {
         int status = stoker_token_loader_next(loader, &batch, &error);
 
@@ -444,7 +444,8 @@ static void test_unfit(struct stk_io *world, const struct rig *rig)
     stoker_token_loader_close(loader);
 }
 
-/* Batches that are kept cost memory until the budget says no; they outlive the loader. */
+/* Batches that the caller keeps use memory until the budget is exhausted; they outlive the
+ * loader. */
 static void test_kept(const struct rig *rig)
 {
     struct stoker_token_loader_options options = {
@@ -468,7 +469,7 @@ static void test_kept(const struct rig *rig)
     }
 }
 
-/* A batch, and what was seen so far. */
+/* A batch, and the counters so far. */
 struct packed_batch {
     struct stoker_array fields[4];
     uint8_t seen[1003];

@@ -1,10 +1,10 @@
-/* Goal: a token loader of a mix gives at each position the row that the mix has there, of the file
- * that it is of, for every kind of rows; each position exactly once, with the order's fingerprint
- * on every rank, whatever worlds, batches, kills and new weights a run meets; loaders of the same
- * rows share what was found out about them, and others are refused; a row that comes again is
- * filled in the middle anew.
- * Method: three files in the simulated world; random histories, their rows beside those of a loader
- * in storage order, ids and fingerprints beside stoker_order_open with the same mix
+/* Goal: a token loader of a mix returns at each position the row of the mix, from its file, for
+ * every kind of rows; each position exactly once, with the order's fingerprint on every rank,
+ * whatever worlds, batches, kills and new weights a run has; loaders of the same rows share their
+ * packing plans, and others are refused; a row that is returned again gets a new fill in the
+ * middle.
+ * Method: three files in the simulator; random histories, their rows compared with those of a
+ * loader in storage order, ids and fingerprints with stoker_order_open of the same mix
  * (token_loader.c, order_cursor.c, token_samples.c, packed_rows.c); every allocation fails once.
  * STOKER_TEST_LONG: 3,000 histories instead of 90. */
 #include "base/mem.h"
@@ -162,7 +162,7 @@ static bool same_row(const struct stoker_batch *batch, uint32_t slot,
     return same;
 }
 
-/* One step of a rank; written down if it is kept. */
+/* One step of a rank; recorded if it is kept. */
 static void step(struct history *history, struct stoker_token_loader *loader, uint32_t rank,
                  const struct stoker_batch *all, bool kept)
 {
@@ -233,7 +233,7 @@ static void change(struct history *history, const struct rig *rig, uint32_t rows
     }
 }
 
-/* Some steps in one world; the run goes on behind the last one, or before (it died). */
+/* Some steps in one world; the run continues after the last one, or before (it was killed). */
 static void stretch(struct history *history, const struct rig *rig, uint32_t rows,
                     const struct stoker_batch *all)
 {
@@ -273,7 +273,7 @@ static void stretch(struct history *history, const struct rig *rig, uint32_t row
     }
 }
 
-/* All that was kept, beside the order of the last history. */
+/* Compares all kept steps with the order of the last history. */
 static void check(struct history *history, const struct rig *rig)
 {
     struct stoker_mix_options mix = mix_of(history, rig);

@@ -1,6 +1,7 @@
-/* Goal: every setting that decides over a row is in the identity of the stream, and no other is; of
- * two that differ in one the part with its name differs, and no other part. Method: pairs of
- * options, one setting a row, and their identities part by part (token_options.c). */
+/* Goal: every setting that affects a row is in the identity of the stream, and no other is; if two
+ * streams differ in one, the part with its name differs, and no other part.
+ * Method: pairs of options, one setting a row, and their identities part by part
+ * (token_options.c). */
 #include "test/t.h"
 #include "loader/tokens/token_options.h"
 
@@ -54,7 +55,7 @@ static const struct row {
      MIDDLE,
      {FIM, .fim_no_prefix = sevens, .fim_no_prefix_count = 1},
      {FIM, .fim_no_prefix = sevens, .fim_no_prefix_count = 2}},
-    /* What does not decide over a row, or says what is so anyway. */
+    /* Settings that do not affect a row, or have the default value. */
     {"batch", NONE, {PACKED}, {PACKED, .batch_size = 3}},
     {"rank and world", NONE, {PACKED}, {PACKED, .rank = 1, .world_size = 2}},
     {"dtype", NONE, {PACKED}, {PACKED, .dtype = STOKER_INT32}},

@@ -1,8 +1,8 @@
-/* Goal: of cold files just the windows of the coming batches are announced, each once and in time,
- * wherever the loader goes; of warm ones none; frames of packed files are unpacked before batches
- * ask for them, and the batches are the same.
- * Method: a raw file in the simulated world, cold or warm, whose announced bytes are counted
- * (token_prefetch.c); the same file packed by libzstd, whose frames workers unpack. */
+/* Goal: for cold files exactly the windows of the coming batches are announced, each once and in
+ * time, wherever the loader moves; for warm files none; frames of compressed files are decompressed
+ * before batches need them, and the batches are the same.
+ * Method: a raw file in the simulator, cold or warm, whose announced bytes are counted
+ * (token_prefetch.c); the same file compressed by libzstd, whose frames workers decompress. */
 #include "base/mem.h"
 #include "loader/tokens/token_prefetch.h"
 
@@ -18,7 +18,7 @@
 #define BATCH 8u
 #define CONTEXT 32u
 #define WINDOW_BYTES ((CONTEXT + 1) * 2u)
-/* Batches that are announced with the first one: it, and those before the first that is far. */
+/* Batches that are announced with the first one: itself, and those before the first distant one. */
 #define FAR_BATCHES (STK_TOKEN_PREFETCH_PAGES_SAMPLES / BATCH)
 #define WAIT_MS 20000u
 
@@ -80,14 +80,14 @@ static void stream_close(struct stream *stream)
     stoker_tokens_close(stream->set);
 }
 
-/* Gives some batches; the bytes announced since the stream was opened. */
+/* Takes some batches; returns the bytes announced since the stream was opened. */
 static uint64_t after(struct stream *stream, uint32_t batches)
 {
     while (batches > 0) {
         struct stoker_batch *batch;
         int status = stoker_token_loader_next(stream->loader, &batch, NULL);
 
-        batches -= status == 1; /* an epoch's end is none */
+        batches -= status == 1; /* the end of an epoch is not an end */
         stoker_batch_close(batch);
         if (status < 0) {
             break;
@@ -133,7 +133,7 @@ static void test_warm(void)
     stream_close(&stream);
 }
 
-/* Documents are announced with what is used of them; rows that are packed are not. */
+/* Documents are announced with their used part; packed rows are not. */
 static void test_rows(void)
 {
     struct stream stream;
@@ -174,7 +174,8 @@ static void test_frames(uint32_t rows, uint32_t shuffle)
         stoker_batch_close(a);
         stoker_batch_close(b);
         ended += status == 1 ? 0 : status == 0 ? 1 : 2;
-        if (batches++ == 0) { /* 96 windows come; some frames of the first are here since open */
+        /* 96 windows follow; some frames of the first are cached since open */
+        if (batches++ == 0) {
             for (uint32_t ms = 0;
                  ms < WAIT_MS && stk_frame_cache_prefetched(zstd.set->frame_cache) < 2; ms++) {
                 usleep(1000);

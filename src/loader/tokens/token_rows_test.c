@@ -1,8 +1,8 @@
 /* Goal: documents in memory become the rows that a token loader makes of a file of them, and lines
- * of a file come as its bytes. Method: the same documents as a Megatron set in the simulated world
- * and in memory (token_rows_batch.c), batches compared to the byte for each kind of rows; padded
- * rows by a walk; bytes against the file; what cannot be is refused; every allocation fails once.
- */
+ * of a file are returned as its bytes.
+ * Method: the same documents as a Megatron set in the simulator and in memory (token_rows_batch.c),
+ * batches compared to the byte for each kind of rows; padded rows by a walk; bytes against the
+ * file; impossible settings are refused; every allocation fails once. */
 #include "test/t.h"
 #include "base/mem.h"
 #include "io/sim/sim.h"
@@ -150,7 +150,7 @@ static void test_row(const struct row *row, struct stoker_engine *engine)
     stoker_tokens_close(set);
 }
 
-/* A document alone is what it is among the others: fill in the middle goes by its id. */
+/* A document alone gives the same row as among others: fill in the middle depends on its id. */
 static void test_alone(struct stoker_engine *engine)
 {
     const struct row row = {"alone", {.rows = STOKER_ROWS_DOCUMENTS, .fim_rate = 0.9, .seed = 6}};

@@ -1,10 +1,10 @@
-/* Goal: rows of every kind are what a walk over the files' documents gives, with their ends and
- * fill in the middle as asked for; files that zstd packed give the same batches and the same states
- * as the files themselves; another setting is another stream, by name.
- * Method: a Megatron set and a raw file whose documents end with EOD in the simulated world
+/* Goal: rows of every kind equal those of a walk over the files' documents, with their ends and
+ * fill in the middle as requested; files that zstd compressed give the same batches and the same
+ * states as the files themselves; another setting is another stream, by name.
+ * Method: a Megatron set and a raw file whose documents end with EOD in the simulator
  * (token_samples.c, token_documents.c, packed_rows.c; engine/frame_cache.c); rows are looked up
- * among all that there may be, and changed documents put back by their sentinels; every allocation
- * and call of the world fails once. */
+ * among all possible ones, and changed documents restored by their sentinels; every allocation and
+ * call of the simulator fails once. */
 #include "base/mem.h"
 #include "loader/tokens/token_samples.h"
 
@@ -81,7 +81,7 @@ static void make_documents(void)
     }
 }
 
-/* In frames of 777 bytes, which is no whole number of tokens. */
+/* In frames of 777 bytes, which are not a multiple of a token. */
 static size_t pack_frames(const void *from, size_t bytes, uint8_t *to, size_t room)
 {
     ZSTD_CCtx *context = ZSTD_createCCtx();
@@ -153,7 +153,7 @@ static void rig_close(struct rig *rig)
     stoker_engine_close(rig->engine);
 }
 
-/* ---- what should come ---- */
+/* ---- expected rows ---- */
 
 static const struct row {
     const char *name;
@@ -220,7 +220,7 @@ struct seen {
     const struct document *documents;
     uint32_t document_count, piece_max;
     bool append, raw, ragged;
-    uint32_t used[TOKENS]; /* how often each token came */
+    uint32_t used[TOKENS]; /* how often each token was returned */
     uint64_t ends, changed, rows, lone;
 };
 
@@ -471,7 +471,7 @@ static void test_packed_file(const struct row *row, bool raw, uint64_t cache_byt
     rig_close(&plain);
 }
 
-/* has_error: next gets a struct for errors. Without it a failure is none the less a failure. */
+/* has_error: next gets a struct for errors. Without it a failure is a failure all the same. */
 static void test_damaged_file(bool has_error)
 {
     struct stoker_token_loader_options options = {
@@ -602,7 +602,7 @@ static void test_refused(void)
     }
 }
 
-/* A state of the first row, offered to the others: what differs is named. */
+/* A state of the first row, given to the others: the difference is named. */
 static const struct other_row {
     const char *name;
     struct stoker_token_loader_options options;
@@ -650,7 +650,7 @@ static void test_states(void)
     }
 }
 
-/* One epoch again gives the same; the next one changes other documents. */
+/* The same epoch again returns the same; the next one changes other documents. */
 static void test_epochs(void)
 {
     struct row row = {"epochs",

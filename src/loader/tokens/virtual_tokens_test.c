@@ -1,9 +1,9 @@
-/* Goal: windows of tokens that lie elsewhere are named in the order in which a file of the same
- * tokens gives them, and rows made of their tokens are that file's rows.
- * Method: a raw file in the simulated world; a loader of it beside one that knows its count only
- * (token_files.c, token_loader.c), whose ids are made to rows out of the array that the file was
- * written from; ids, rows, positions in the state and the size of a block compared; what cannot be
- * is refused. */
+/* Goal: windows of tokens that are stored elsewhere are named in the order of a file with the same
+ * tokens, and rows made from their tokens are that file's rows.
+ * Method: a raw file in the simulator; a loader of it and one that knows its count only
+ * (token_files.c, token_loader.c), whose ids are turned into rows from the array that the file was
+ * written from; ids, rows, positions in the state and the size of a block compared; impossible
+ * settings are refused. */
 #include "base/mem.h"
 #include "io/sim/sim.h"
 #include "loader/tokens/token_set.h"
