@@ -1,7 +1,8 @@
 /* Goal: a data set of shards in a container format that the product does not know is listed,
- * indexed and read as one of tars: a format is a row of the table, and nothing else. Method: the
- * formats of test/tiny.h in the data set's table; plain and gzipped shards; headers only and
- * complete reads with checksums. What formats cannot do is an error with advice. */
+ * indexed and read as one of tars: a format is a row of the table, and nothing else.
+ * Method: the formats of test/tiny.h in the data set's table; plain and gzipped shards; headers
+ * only and complete reads with checksums. An unsupported operation of a format is an error with
+ * advice. */
 #include "dataset/dataset_scan.h"
 #include "dataset/dataset_test.h"
 #include "format/detect/container_detect.h"

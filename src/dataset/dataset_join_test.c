@@ -1,9 +1,9 @@
-/* Goal: data sets put together tell, sample by sample, what each tells alone, whatever indexes they
- * came with and though they are closed; bytes of all of them are read, with no more tars open than
- * may be; tars alone have the identity that they have as one list; what cannot be put together is
- * refused.
- * Method: tars and class folders in the simulated world (dataset_refresh.c, the entries of
- * dataset.c); samples compared as text; every allocation fails once. */
+/* Goal: joined data sets report, sample by sample, what each reports alone, whatever indexes they
+ * came with and though they are closed; bytes of all of them are read, with no more open tars than
+ * the limit; tars alone have the identity that they have as one list; sets that cannot be joined
+ * are refused.
+ * Method: tars and class folders in the simulator (dataset_refresh.c, the entries of dataset.c);
+ * samples compared as text; every allocation fails once. */
 #include "dataset/dataset_test.h"
 
 #include <stdlib.h>
@@ -140,7 +140,7 @@ static void test_parts(bool indexed)
     T_EQ("no leak", stk_mem_alive(), 0);
 }
 
-/* Tars alone: the identity that a state knows them by. */
+/* Tars alone: the identity that states contain. */
 static void test_tars(void)
 {
     struct stk_io *world;

@@ -544,7 +544,8 @@ static int check_first(struct stoker_dataset *dataset, uint32_t shard, struct st
     if (!is_joined && now->bytes != stk_index_shard_bytes(dataset->index, shard)) {
         return fail_changed(dataset, shard, "it has another size", error);
     }
-    /* A scan has just read the headers. Of an index the stamp is checked, which a copy may keep. */
+    /* A scan has just read the headers. For an index the stamp is checked, which a copy may
+     * keep. */
     return (dataset->shards_indexed > 0 || is_joined) && is_plain_tar(dataset, shard)
                ? check_headers(dataset, shard, file, error)
                : 0;
@@ -566,7 +567,7 @@ int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, stru
         return 0;
     }
     if (stk_io_stat_file(dataset->engine->io, file, &found, NULL) < 0) {
-        return 0; /* reads report what is wrong; the next use looks again */
+        return 0; /* reads report the error; the next use checks again */
     }
     pthread_mutex_lock(&dataset->files.stamp_lock);
     known = stamp->known;

@@ -113,12 +113,12 @@ static const struct damage_row {
     const char *name;
     size_t offset, length; /* bytes written over */
     const char *bytes;
-    size_t cut; /* the shard's size; 0: whole */
+    size_t cut; /* the shard's size; 0: complete */
     int want;
 } damage_rows[] = {
     {"whole", 0, 0, "", 0, 0},
     {"checksum", 1024, 1, "z", 0, STOKER_ERROR_CORRUPT},
-    {"name", 0, 8, "garbage!", 0, STOKER_ERROR_CORRUPT}, /* the checksum sees it */
+    {"name", 0, 8, "garbage!", 0, STOKER_ERROR_CORRUPT}, /* the checksum detects it */
     {"cut in a member", 0, 0, "", 700, STOKER_ERROR_TRUNCATED},
     {"cut in a header", 0, 0, "", 1300, STOKER_ERROR_TRUNCATED},
     {"no bytes", 0, 0, "", 1, STOKER_ERROR_TRUNCATED},

@@ -1,6 +1,6 @@
-/* dataset/dataset_test.h: what the tests of data sets and their indexes share: tars in a simulated
- * world, an indexing run to its end, all that a data set tells as text.
- * Owner: the test. Threads: one. Memory: the test's. Bound: T_TEXT_BYTES_MAX of text. */
+/* dataset/dataset_test.h: shared by the tests of data sets and their indexes: tars in a simulator,
+ * an indexing run to its end, the contents of a data set as text. Owner: the test. Threads: one.
+ * Memory: the test's. Bound: T_TEXT_BYTES_MAX of text. */
 #ifndef DATASET_DATASET_TEST_H
 #define DATASET_DATASET_TEST_H
 
@@ -30,7 +30,7 @@ static inline struct stoker_engine *t_engine(struct stk_io **world_out, uint32_t
     return engine;
 }
 
-/* What is there is replaced, as by a program: with a new mtime. */
+/* Replaces the file, as a program does: with a new mtime. */
 static inline int t_put(struct stk_io *world, const char *path, const void *data, size_t bytes)
 {
     struct stk_output *out = NULL;
@@ -105,7 +105,7 @@ static inline int t_index(struct stoker_engine *engine, const char *url,
             status = stoker_indexer_next(indexer, 1000, progress, error);
         } while (status == 1);
     }
-    progress->path = NULL; /* lent until close */
+    progress->path = NULL; /* valid until close */
     stoker_indexer_close(indexer);
     return status;
 }
@@ -141,7 +141,7 @@ static inline bool t_same(struct stk_view left, struct stk_view right)
            memcmp(left.data, right.data, left.bytes) == 0;
 }
 
-/* All that a data set tells, but the blocks of its order: 0, or the first failure. */
+/* The contents of a data set, except the blocks of its order: returns 0, or the first failure. */
 static inline int t_tell(struct stoker_dataset *dataset, char text[T_TEXT_BYTES_MAX],
                          struct stoker_error *error)
 {

@@ -1,6 +1,6 @@
-/* Fuzz of index_journal.c and index_stamp.c: any bytes as what a killed indexing run left, or as
- * the stamp of an index; the last byte chooses, and whether the sums are made right. What is not
- * whole is passed over without an error; the next run can always begin. */
+/* Fuzz of index_journal.c and index_stamp.c: any bytes as the journal of a killed indexing run, or
+ * as the stamp of an index; the last byte chooses, and whether the sums are corrected. Incomplete
+ * entries are skipped without an error; the next run can always begin. */
 #include "index/index_journal.h"
 
 #include "base/mem.h"
@@ -59,14 +59,14 @@ static void read_stamp(struct stk_io *world, const struct stk_index *index)
     STK_ASSERT(stk_index_stamp_read(&stamp, world, path, index, &error) == 0);
     next = stamp.names;
     for (uint64_t i = 0; stamp.valid && i < stamp.count && *next; i++) {
-        next += strlen(next) + 1; /* a sanitizer sees where it ends */
+        next += strlen(next) + 1; /* so that a sanitizer detects reads past its end */
         STK_ASSERT(stamp.mtimes[i] != 1 || next);
     }
     stk_index_stamp_deinit(&stamp);
 }
 
-/* A stamp of this index, by one who knows the format: magic, version, zero, count, names, inode,
- * identity; the sum at the end. */
+/* A stamp of this index with valid structure: magic, version, zero, count, names, inode, identity;
+ * the sum at the end. */
 static void mend_stamp(uint8_t *data, size_t bytes, struct stk_io *world,
                        const struct stk_index *index)
 {
@@ -82,8 +82,8 @@ static void mend_stamp(uint8_t *data, size_t bytes, struct stk_io *world,
     }
 }
 
-/* The world and the index in it are the same for all inputs, which leave nothing in it: they cost
- * four times what an input does. */
+/* The simulator and the index in it are the same for all inputs, which leave nothing in it: they
+ * cost four times as much as an input. */
 static struct stk_io *world;
 static struct stk_index *index_there;
 

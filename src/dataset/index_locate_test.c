@@ -1,9 +1,10 @@
 /* Goal: a data set opens by its index as by a scan, in a number of calls that does not grow with
- * its samples; what changed since is in a note, and with index = require an error; a damaged index
- * is scanned again or an error, never trusted; a data set that grew is another one, and a state of
- * before finds what it belongs to. Method: tars and class folders in the simulated world, rows of
- * changes; all that a data set tells as text, by index and by scan. Covers index_locate.c,
- * index_stamp.c, dataset_refresh.c and the opening in dataset.c. */
+ * its samples; changes since then are in a note, and with index = require an error; a damaged index
+ * is scanned again or an error, never trusted; a data set that grew is another one, and an older
+ * state finds the part that it belongs to.
+ * Method: tars and class folders in the simulator, rows of changes; the contents of a data set as
+ * text, by index and by scan. Covers index_locate.c, index_stamp.c, dataset_refresh.c and the
+ * opening in dataset.c. */
 #include "dataset/dataset_test.h"
 
 #include "base/xxh3.h"
@@ -14,7 +15,7 @@ enum { SHARDS = 4, PASSES = 12 };
 
 static char by_scan[T_TEXT_BYTES_MAX], by_index[T_TEXT_BYTES_MAX];
 
-/* ---- what changes behind the back of an index ------------------------------------------- */
+/* ---- changes after an index was written ------------------------------------------------- */
 
 static void add_shard(struct stk_io *world)
 {
@@ -107,7 +108,7 @@ static const struct change {
     void (*make)(struct stk_io *world);
     uint64_t indexed;
     const char *note; /* "": none */
-    int require;      /* what index = require answers */
+    int require;      /* the result with index = require */
 } changes[] = {
     {"nothing", nothing, SHARDS, "", 0},
     {"a shard more", add_shard, SHARDS, "'/data/s-004.tar' is new", STOKER_ERROR_CHANGED},
@@ -141,7 +142,7 @@ static void check_open(const char *name, struct stoker_engine *engine, const cha
     stoker_dataset_close(dataset);
     T_EQ(name, t_open(engine, url, STOKER_INDEX_AUTO, &dataset, &error), 0);
     T_EQ(name, t_tell(dataset, by_index, &error), 0);
-    T_STR(name, by_index, by_scan); /* but for the blocks, which an index keeps */
+    T_STR(name, by_index, by_scan); /* except the blocks, which an index keeps */
     T_EQ(name, stoker_dataset_info(dataset, &info), 0);
     T_EQ(name, info.shards_indexed, indexed);
     T_TRUE(name, (info.index_path != NULL) == (indexed > 0));
@@ -182,7 +183,7 @@ static void test_changes(void)
         check_open(row->name, engine, "/data", row->indexed, row->note);
         check_open(row->name, engine, "/data/*.tar", row->indexed, row->note);
         check_require(row->name, engine, "/data", row->require, row->note);
-        /* Made anew it is fresh. */
+        /* After it was written again it is up to date. */
         T_EQ(row->name, t_index(engine, "/data", NULL, NULL, &error), 0);
         check_require(row->name, engine, "/data", 0, "");
         check_open(row->name, engine, "/data/s-000.tar", 1, "");
@@ -190,7 +191,7 @@ static void test_changes(void)
     }
 }
 
-/* A stamp says nothing when a byte of it is wrong, or when its sum is right and its numbers lie. */
+/* A stamp is ignored if a byte of it is wrong, or if its sum is right and its numbers are wrong. */
 static void test_stamp(void)
 {
     static const uint64_t words[] = {0, 1, SHARDS + 1, 1ull << 61, UINT64_MAX, UINT64_MAX / 8};
@@ -224,7 +225,7 @@ static void test_stamp(void)
         T_EQ("by sizes", dataset->shards_indexed, SHARDS);
         stoker_dataset_close(dataset);
     }
-    /* It does say something when it is whole. */
+    /* It is used if it is intact. */
     T_EQ("stamp", t_put(world, path, stamp.data, stamp.bytes), 0);
     same_size(world);
     check_open("whole", engine, "/data", SHARDS - 1, "'/data/s-001.tar' was written since");
@@ -316,7 +317,7 @@ static void class_in_flat(struct stk_io *world)
     stk_sim_add(world, "/flat/cat/1.jpg", "x", 1);
 }
 
-/* Pictures alone: the root, in which the index lies, is their only folder. */
+/* Images without class folders: the root, in which the index is stored, is their only folder. */
 static const struct change flat_changes[] = {
     {"nothing", nothing, 2, "", 0},
     {"a picture more", add_flat, 0, "'15.jpg' is new, or another", STOKER_ERROR_CHANGED},
@@ -372,8 +373,8 @@ static void test_calls(void)
     T_TRUE("few", calls[0] < 20);
 }
 
-/* A damaged page is found where it is first touched: an error for a data set that is open, and read
- * again by one that has to make its index anew. */
+/* A damaged page is detected at its first use: an error for an open data set; an indexing run reads
+ * the shard again. */
 static void test_damaged_page(void)
 {
     struct stk_io *world;
@@ -408,7 +409,7 @@ static struct stoker_state state_of(const struct stoker_dataset *dataset)
     return state;
 }
 
-/* A data set that grew tells what a scan would, and reads no more than the new shards. */
+/* A data set that grew returns what a scan would, and reads no more than the new shards. */
 static void check_refresh(uint32_t use, bool index_too)
 {
     const char *name = use == STOKER_INDEX_NEVER ? "never" : index_too ? "indexed" : "scanned";
@@ -441,7 +442,7 @@ static void check_refresh(uint32_t use, bool index_too)
     T_EQ(name, stk_index_shards(newer->index), SHARDS + 2);
     T_EQ(name, stk_index_block_samples(newer->index), state.block_samples);
 
-    /* What was is as it was, and a state of then finds it again. */
+    /* The old part is unchanged, and an older state finds it again. */
     T_EQ(name, t_tell(dataset, by_index, &error), 0);
     T_STR(name, by_index, by_scan);
     T_EQ(name, stoker_dataset_as_of(newer, &state, &part, &error), 1);
@@ -493,7 +494,7 @@ static void test_refresh(void)
     }
 }
 
-/* Samples a block of the order stay what they were, though those that came are much larger. */
+/* The samples per block of the order do not change, though the new samples are much larger. */
 static void test_block_stays(void)
 {
     static uint8_t large[4 << 20];
@@ -527,7 +528,7 @@ static void test_block_stays(void)
     }
 }
 
-/* The index of a data set that must have one tells of new shards, or they are refused. */
+/* With index = require the index reports new shards, or they are refused. */
 static void test_refresh_required(void)
 {
     struct stk_io *world;
@@ -618,7 +619,7 @@ static uint64_t in_use(struct stoker_engine *engine)
     return info.memory_bytes;
 }
 
-/* An index in memory is of the budget, a mapped one is not; one that is too large is refused. */
+/* An index in memory is in the budget, a mapped one is not; one that is too large is refused. */
 static void test_budget(void)
 {
     enum { MANY = 3000, NAMES = 9 * MANY };

@@ -1,9 +1,9 @@
-/* Goal: an indexing run writes the same bytes whatever the threads and whatever stopped it before;
- * it goes on where a killed one was, keeps what did not change, and never leaves a final name on
- * half a file.
- * Method: the simulated world: runs cut at every call, with and without a power cut, and with
- * every call and allocation failing; the bytes of the index beside those of an undisturbed run.
- * Covers indexer.c, and what it keeps in room journal. */
+/* Goal: an indexing run writes the same bytes whatever the threads and earlier interruptions; it
+ * resumes after a kill, keeps entries that did not change, and never leaves a partial file under a
+ * final name.
+ * Method: the simulator: runs cut at every call, with and without a power cut, and with every call
+ * and allocation failing; the bytes of the index compared with those of an uninterrupted run.
+ * Covers indexer.c and index_journal.c. */
 #include "dataset/dataset_test.h"
 
 #include "base/crypto/digest.h"
@@ -133,7 +133,7 @@ static void test_stops(void)
     t_drop(want);
 }
 
-/* A run that fails leaves a journal only where there is something to go on from. */
+/* A run that fails leaves a journal only if there is something to resume from. */
 static void test_failed(void)
 {
     static const struct {
@@ -157,14 +157,15 @@ static void test_failed(void)
         for (size_t e = 0; e < listing.count; e++) {
             parts += strncmp(listing.entries[e].name, "stoker.index", 12) == 0;
         }
-        /* Of the second turn, which read nothing new, nothing is left. */
+        /* The second run, which read nothing new, leaves nothing. */
         T_EQ(rows[i].name, parts, rows[i].left ? 1 : 0);
         stk_listing_free(&listing);
         stoker_engine_close(engine);
     }
 }
 
-/* Of two bad shards the first in the listing is told, though the other one fails much earlier. */
+/* Of two bad shards the first in the listing is reported, though the other one fails much
+ * earlier. */
 static void test_first_failure(void)
 {
     struct stk_sim_rule slow = {
@@ -222,7 +223,8 @@ static void test_goes_on(void)
     stoker_engine_close(engine);
 }
 
-/* A shard that was written anew after the kill is read anew, though a journal tells of it. */
+/* A shard that was rewritten after the kill is read again, though the journal has an entry of
+ * it. */
 static void test_journal_is_checked(void)
 {
     struct stk_io *world;
@@ -295,7 +297,7 @@ static void test_grows(void)
     stoker_engine_close(engine);
 }
 
-/* The SHA-256 of a shard is that of its whole file: of padding and end, too. */
+/* The SHA-256 of a shard is that of its whole file: including padding and end. */
 static void check_digest(struct stk_io *world, const struct stk_index *index, uint32_t shard)
 {
     const uint8_t *digest = stk_index_shard_digest(index, shard);
@@ -313,7 +315,7 @@ static void check_digest(struct stk_io *world, const struct stk_index *index, ui
     t_drop(bytes);
 }
 
-/* Checksums and labels are those of the members, and stay when they are not asked for again. */
+/* Checksums and labels are those of the members, and stay if they are not requested again. */
 static void test_extras(void)
 {
     struct stoker_indexer_options options = {
@@ -352,7 +354,7 @@ static void test_extras(void)
     stoker_engine_close(engine);
 }
 
-/* Where nothing may be written beside the data, and where another path is set. */
+/* If nothing may be written next to the data, and if another path is set. */
 static void test_places(void)
 {
     struct stoker_indexer_options options = {.struct_size = sizeof options, .out = "/else/x.index"};
@@ -393,7 +395,7 @@ static void test_places(void)
     stoker_engine_close(engine);
 }
 
-/* Shards all over the machine have no folder of their own. */
+/* Shards in several folders have no common folder. */
 static void test_everywhere(void)
 {
     const char *urls[] = {"/data/s-000.tar", "/more/s-001.tar"};
@@ -421,7 +423,8 @@ static void test_everywhere(void)
     stoker_engine_close(engine);
 }
 
-/* Part of an indexed data set gets an index of its own in the cache: the whole's stays. */
+/* A part of an indexed data set gets an index of its own in the cache: the index of the whole set
+ * stays. */
 static void test_part(void)
 {
     struct stk_view want = reference(1, SHARDS), got;
@@ -462,7 +465,7 @@ static void test_damaged_shard(void)
     stoker_engine_close(engine);
 }
 
-/* Closing stops the work; what was done is kept. */
+/* Closing stops the work; finished shards are kept. */
 static void test_close(void)
 {
     struct stk_io *world;

@@ -68,7 +68,7 @@ static int window_fill(struct window *window, const struct stk_container_step *n
     if (need->offset >= window->offset && need->offset + need->bytes <= end) {
         goto done;
     }
-    /* If the next header is near (small members), so are the next ones: read more at once. */
+    /* If the next header is close (small members), so are the next ones: read more at once. */
     window->want = need->offset <= end + WINDOW_BYTES_MIN
                        ? stk_min(2 * window->want, WINDOW_BYTES_MAX)
                        : WINDOW_BYTES_MIN;

@@ -32,7 +32,7 @@ static void leave_locked(struct stk_background_job *job, uint32_t count)
     pthread_cond_broadcast(&job->changed);
 }
 
-/* The calling thread ends, and nobody joins it: its stack is free soon. */
+/* The calling thread ends without a join: its stack is free soon. */
 static void forget_locked(struct stk_background_job *job)
 {
     uint32_t at = 0;
@@ -115,13 +115,13 @@ int stk_background_job_start(struct stk_background_job *job,
         status = stk_thread_start(&job->threads[job->started], NULL, thread_main, job);
         job->started += status == 0;
     }
-    /* Whether there is room for some more, which what these do may start. */
+    /* Checks that the process can start some more threads, which these may need. */
     while (status == 0 && spares < SPARE_THREADS && job->options.threads_min < job->started) {
         status = stk_thread_start(&spare[spares], NULL, spare_main, job);
         spares += status == 0;
     }
     if (status < 0) {
-        /* The process has no more threads, or no memory for them. What these do needs some, too: a
+        /* The process has no more threads, or no memory for them. Running ones need some, too: a
          * listing, the network. So half of them, or all but a few, end at once. */
         job->locked.wanted =
             stk_max(memory_is_limited() ? FEW_THREADS : job->started / 2, job->options.threads_min);

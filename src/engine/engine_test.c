@@ -65,7 +65,7 @@ static void test_parallel(void)
     stoker_engine_close(engine);
 }
 
-/* A client with `left` pieces of work, that notes who was served when. */
+/* A client with `left` pieces of work, that records which client was served when. */
 struct client {
     struct stk_engine_client client;
     struct served {

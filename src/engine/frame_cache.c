@@ -180,7 +180,7 @@ int stk_frame_cache_read(struct stk_frame_cache *cache, const struct stk_zstd_fi
 
 /* ---- ahead ---- */
 
-/* Whether the frame is cached, being decompressed, or may be decompressed ahead. In the last case
+/* True if the frame is cached, being decompressed, or may be decompressed ahead. In the last case
  * *push_out says whether it must be put into the queue. A cached one becomes the newest. */
 static bool admit_locked(struct stk_frame_cache *cache, const struct stk_zstd_file *file,
                          uint32_t frame, bool *push_out)

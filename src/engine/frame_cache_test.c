@@ -152,7 +152,8 @@ static void test_ahead(void)
     T_TRUE("read", is_right(&rig, 0, FRAME_BYTES, 10));
     T_TRUE("one more", stk_frame_cache_prefetch(rig.kept, &rig.files[1], 2 * FRAME_BYTES, 1));
     T_EQ("one more", wait_ahead(&rig, 6), 6);
-    for (uint32_t i = 10; i < FRAMES; i++) { /* what is wanted may go for what is read */
+    /* a wanted frame may be evicted for one that is being read */
+    for (uint32_t i = 10; i < FRAMES; i++) {
         T_TRUE("others", is_right(&rig, 0, i * FRAME_BYTES, 7));
     }
     idle = stk_frame_cache_prefetched(rig.kept);
@@ -164,7 +165,7 @@ static void test_ahead(void)
     rig_close(&rig);
 }
 
-/* What workers meet is told to who reads it. */
+/* Errors of workers are reported to the reader. */
 static void test_damage(void)
 {
     struct stoker_error error = {0};

@@ -79,7 +79,8 @@ int stk_read_ahead_start(struct stk_read_ahead *reader, const char *path,
         stk_read_ahead_stop(reader);
         return status;
     }
-    if (about.bytes > STK_VFS_ROUND_TRIP_BYTES) { /* a smaller object comes with its checksum */
+    /* a smaller object is received with its checksum */
+    if (about.bytes > STK_VFS_ROUND_TRIP_BYTES) {
         stk_vfs_fetch_checksum(reader->file);
     }
     stk_vfs_prefetch(reader->file, reader); /* the complete object, if there is memory for it */

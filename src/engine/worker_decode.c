@@ -142,8 +142,8 @@ void stk_engine_jpeg_stats(const struct stoker_engine *engine, const struct stok
     }
 }
 
-/* Counts a decoded image by its decoder. The value comes from a sandbox that may lie: numbers out
- * of range are not counted. */
+/* Counts a decoded image by its decoder. The value comes from a sandbox, which is untrusted:
+ * numbers out of range are not counted. */
 static void count_image(struct stk_worker *worker, uint32_t by)
 {
     _Atomic uint64_t *count = NULL;

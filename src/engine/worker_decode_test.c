@@ -1,8 +1,8 @@
-/* Goal: a loader on a sandboxed engine gives the same batches as one without; decoders that crash,
- * loop or reach out cost their samples under skip and nothing more; the budget holds; closing does
- * not wait for a decoder that loops.
- * Method: a tar of PNGs in the simulated world, some of them pictures that stoker-decode-test
- * obeys (see rogue_main.c). Covers worker_decode.c. */
+/* Goal: a loader on a sandboxed engine returns the same batches as one without; decoders that
+ * crash, loop or make forbidden calls cost their samples under skip and nothing more; the budget
+ * holds; closing does not wait for a decoder that loops.
+ * Method: a tar of PNGs in the simulator, some of which are commands for stoker-decode-test (see
+ * rogue_main.c). Covers worker_decode.c. */
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/sim/sim.h"
@@ -22,7 +22,7 @@
 
 static char rogue[PATH_MAX];
 
-/* Sample number % 8 == 3 names its misdeed, if any is given. */
+/* Sample number % 8 == 3 names its fault, if any is given. */
 static void add_tar(struct stk_io *world, const char *const *misdeeds, size_t misdeed_count)
 {
     struct t_tar tar = {0};
@@ -244,7 +244,7 @@ static void settle(int64_t alive)
     T_EQ("memory", stk_mem_alive(), alive);
 }
 
-/* What an error of opening leaves behind is nothing; each allocation fails in turn. */
+/* A failed open leaves nothing; each allocation fails in turn. */
 static void test_fail_nth(void)
 {
     bool failed = true;
