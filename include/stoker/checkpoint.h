@@ -88,6 +88,7 @@ struct stoker_checkpoint_progress {
     uint64_t bytes, bytes_done; /* of the files of this rank; done: hashed and written */
     uint64_t files, files_done; /* of a load */
     uint64_t run_ns;
+    uint64_t nan_count, inf_count; /* of a finished save: values of this rank that are NaN or Inf */
 };
 /* Waits up to timeout_ms. Returns 1 while the save runs; 0 once the step is committed (several
  * ranks: once the file of this rank is durable); or the error of the save: then the step does not
@@ -104,6 +105,7 @@ struct stoker_checkpoint_part {
     char name[80]; /* of the file */
     uint64_t bytes;
     uint8_t root[32];
+    uint32_t nan_count, inf_count; /* values that are NaN or Inf; UINT32_MAX: as many, or more */
 };
 /* After next() returned 0. Any thread. */
 STOKER_API int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,
@@ -141,6 +143,8 @@ struct stoker_checkpoint_info {
     uint32_t hashed;    /* 1: all files have hashes */
     const char *path;   /* of the step or file; valid until close, as the next one */
     const char *values; /* the JSON object of the manifest */
+    uint32_t counted;   /* 1: the step was written by a version of stoker that counts NaN and Inf */
+    uint64_t nan_count, inf_count; /* of a counted one: values of all tensors */
 };
 STOKER_API int stoker_checkpoint_info(const struct stoker_checkpoint *checkpoint,
                                       struct stoker_checkpoint_info *info_out,
@@ -165,7 +169,10 @@ struct stoker_checkpoint_tensor_info {
     const uint64_t *shape;
     uint32_t dimension_count;
     uint64_t bytes;
-    uint64_t file; /* index */
+    uint64_t file;    /* index */
+    uint32_t counted; /* 1: the next fields were counted when the tensor was written */
+    uint64_t nan_count, inf_count;
+    uint64_t zero_pages; /* 4096 bytes of zeros at a multiple of 4096 bytes of the file */
 };
 /* Tensors are in the order of files, and of their places in a file. */
 STOKER_API int stoker_checkpoint_tensor(const struct stoker_checkpoint *checkpoint, uint64_t index,
@@ -213,8 +220,10 @@ struct stoker_checkpoint_step {
     uint32_t pinned; /* 1: retention never removes it */
     uint64_t bytes, files;
     uint32_t ranks;
-    const char *values; /* valid until the list is closed, as reason */
-    const char *reason; /* of DAMAGED; else NULL */
+    const char *values;            /* valid until the list is closed, as reason */
+    const char *reason;            /* of DAMAGED; else NULL */
+    uint32_t counted;              /* 1: the manifest has the next fields */
+    uint64_t nan_count, inf_count; /* values of all tensors that are NaN or Inf */
 };
 /* All steps below a path, by number. */
 struct stoker_checkpoint_list;

@@ -135,10 +135,11 @@ static int save_next(void *handle, uint32_t timeout_ms, union stk_py_job_item *i
 
 PyObject *stk_py_checkpoint_progress(int status, const union stk_py_job_item *item)
 {
-    return Py_BuildValue("OKKK", status > 0 ? Py_True : Py_False,
-                         (unsigned long long)item->checkpoint.bytes,
-                         (unsigned long long)item->checkpoint.bytes_done,
-                         (unsigned long long)item->checkpoint.run_ns);
+    return Py_BuildValue(
+        "OKKKKK", status > 0 ? Py_True : Py_False, (unsigned long long)item->checkpoint.bytes,
+        (unsigned long long)item->checkpoint.bytes_done,
+        (unsigned long long)item->checkpoint.run_ns, (unsigned long long)item->checkpoint.nan_count,
+        (unsigned long long)item->checkpoint.inf_count);
 }
 
 static void save_close(void *handle)
@@ -291,7 +292,7 @@ PyType_Spec stk_py_checkpoint_writer_spec = {
 static PyMethodDef save_methods[] = {
     {"copy", save_copy, METH_O, "copy(timeout_ms) -> True once the tensors are copied."},
     {"next", stk_py_job_next_progress, METH_O,
-     "next(timeout_ms) -> (running, bytes, bytes_done, run_ns)"},
+     "next(timeout_ms) -> (running, bytes, bytes_done, run_ns, nan, inf)"},
     {"part", save_part, METH_NOARGS, "What rank 0 needs for commit()."},
     {"close", stk_py_job_close, METH_NOARGS, "Ends the save."},
     {NULL, NULL, 0, NULL},

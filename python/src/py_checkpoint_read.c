@@ -244,6 +244,12 @@ static void load_dealloc(PyObject *object)
 
 /* ---- managing ---- */
 
+/* None: the step was written by a version of stoker that did not count. */
+static PyObject *count_of(const struct stoker_checkpoint_step *step, uint64_t count)
+{
+    return step->counted ? PyLong_FromUnsignedLongLong(count) : Py_NewRef(Py_None);
+}
+
 /* checkpoint_list(engine, path) -> [(step, status, pinned, bytes, files, ranks, values | None,
  * reason | None), ...] */
 PyObject *stk_py_checkpoint_list(PyObject *module, PyObject *arguments)
@@ -270,10 +276,11 @@ PyObject *stk_py_checkpoint_list(PyObject *module, PyObject *arguments)
     result = PyList_New(0);
     for (uint64_t i = 0; result && stoker_checkpoint_list_at(list, i, &step, NULL) == 1; i++) {
         if (!append(result,
-                    Py_BuildValue("KIOKKIzN", (unsigned long long)step.step, step.status,
+                    Py_BuildValue("KIOKKIzNNN", (unsigned long long)step.step, step.status,
                                   step.pinned ? Py_True : Py_False, (unsigned long long)step.bytes,
                                   (unsigned long long)step.files, step.ranks, step.values,
-                                  stk_py_string(step.reason)))) {
+                                  stk_py_string(step.reason), count_of(&step, step.nan_count),
+                                  count_of(&step, step.inf_count)))) {
             Py_CLEAR(result);
         }
     }
@@ -377,7 +384,7 @@ PyType_Spec stk_py_checkpoint_spec = {
 
 static PyMethodDef load_methods[] = {
     {"next", stk_py_job_next_progress, METH_O,
-     "next(timeout_ms) -> (running, bytes, bytes_done, run_ns)"},
+     "next(timeout_ms) -> (running, bytes, bytes_done, run_ns, 0, 0)"},
     {"close", stk_py_job_close, METH_NOARGS, "Ends the load."},
     {NULL, NULL, 0, NULL},
 };

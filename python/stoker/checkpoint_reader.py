@@ -28,9 +28,10 @@ def copy(save: Any) -> None:
 def finish(save: Any, handle: Any = None) -> None:
     running = True
     while running:
-        running, total, done, _ = save.next(_TICK_MS)
+        running, total, done, _, nan, inf = save.next(_TICK_MS)
         if handle is not None:
             handle._progress = (done, total)
+            handle.nan, handle.inf = nan, inf
 
 
 class Reader:

@@ -59,6 +59,10 @@ class CheckpointStep(NamedTuple):
     metrics: dict[str, Any]
     reason: str | None
     """Why it is damaged."""
+    nan: int | None = None
+    """Values of all tensors that are NaN; None: an earlier version of stoker did not count them."""
+    inf: int | None = None
+    """Values that are infinite."""
 
 
 class Save:
@@ -72,6 +76,10 @@ class Save:
         self._error: BaseException | None = None
         self._reported = False
         self._progress = (0, 0)
+        self.nan = 0
+        """Values of this rank that are NaN, in all tensors; 0 until it ended."""
+        self.inf = 0
+        """Values of this rank that are infinite."""
 
     @property
     def done(self) -> bool:
@@ -502,8 +510,10 @@ class Checkpointer:
                 ranks,
                 json.loads(values) if values else {},
                 reason,
+                nan,
+                inf,
             )
-            for step, status, pinned, size, files, ranks, values, reason in found
+            for step, status, pinned, size, files, ranks, values, reason, nan, inf in found
         ]
 
     def latest(self) -> int | None:

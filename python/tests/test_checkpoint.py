@@ -218,6 +218,28 @@ def test_damage(tmp_path):
             ckpt.restore(target)
 
 
+def test_nan_and_inf(tmp_path):
+    """They are counted when they are written: the handle, the step and the command show them."""
+    ckpt = stoker.Checkpointer(tmp_path)
+    bad = torch.ones(5000, dtype=torch.bfloat16)
+    bad[7], bad[4999], bad[11] = float("nan"), float("nan"), float("-inf")
+    handle = ckpt.save(1, {"bad": bad, "good": torch.ones(3), "n": torch.tensor([1])}, wait=True)
+    assert (handle.nan, handle.inf) == (2, 1)
+    handle = ckpt.save(2, {"good": torch.ones(3)}, wait=True)
+    assert (handle.nan, handle.inf) == (0, 0)
+    assert [(step.nan, step.inf) for step in ckpt.steps()] == [(2, 1), (0, 0)]
+    ckpt.close()
+    command = os.environ.get("STOKER_COMMAND", "stoker")
+    shown = subprocess.run([command, "ckpt", "ls", tmp_path], capture_output=True, text=True)
+    assert "2 NaN, 1 Inf" in shown.stdout.splitlines()[0]
+    assert "NaN" not in shown.stdout.splitlines()[1]
+    shown = subprocess.run([command, "ckpt", "inspect", "--step", "1", "--json", tmp_path],
+                           capture_output=True, text=True)
+    found = {row["name"]: (row["nan"], row["inf"])
+             for row in map(json.loads, shown.stdout.splitlines())}
+    assert found == {"bad": (2, 1), "good": (0, 0), "n": (0, 0)}
+
+
 def test_retention_and_pins(tmp_path):
     with stoker.Checkpointer(
         tmp_path, keep_last=2, keep_every=4, keep_best=("loss", 1)

@@ -212,11 +212,54 @@ static int parse_leaves(struct stk_safetensors *file, const json_t *metadata,
                : fail_header(error, "a hash has other characters than 0-9 and a-f");
 }
 
+/* "NaN,Inf,pages;" of each tensor, or ";" if all are 0. */
+static bool read_counts(struct stk_safetensors *file, const char *text)
+{
+    for (uint64_t i = 0; i < file->count; i++) {
+        uint64_t numbers[3] = {0, 0, 0};
+
+        for (int j = 0; j < 3 && *text != ';'; j++) {
+            char *end = NULL;
+
+            numbers[j] = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : UINT64_MAX;
+            if (numbers[j] > file->tensors[i].bytes || *end != (j < 2 ? ',' : ';')) {
+                return false;
+            }
+            text = j < 2 ? end + 1 : end;
+        }
+        if (*text++ != ';') {
+            return false;
+        }
+        file->counts[i].nan = numbers[0];
+        file->counts[i].inf = numbers[1];
+        file->counts[i].zero_pages = numbers[2];
+    }
+    return *text == '\0';
+}
+
+static int parse_counts(struct stk_safetensors *file, const json_t *metadata,
+                        struct stoker_error *error)
+{
+    const char *text = json_string_value(json_object_get(metadata, STK_KEY_COUNTS));
+
+    if (!text) { /* of a version of stoker that did not count */
+        return 0;
+    }
+    file->counts = stk_alloc(file->count + 1, sizeof *file->counts);
+    if (!file->counts) {
+        return stk_fail_memory(error, "counts");
+    }
+    return read_counts(file, text)
+               ? 0
+               : fail_header(error, "the counts of NaN and Inf do not match the tensors");
+}
+
 static int parse_metadata(struct stk_safetensors *file, json_t *metadata, bool hashed,
                           struct stoker_error *error)
 {
     const char *key, *tree;
     json_t *value;
+    int status;
 
     if (!metadata) {
         return 0;
@@ -241,7 +284,11 @@ static int parse_metadata(struct stk_safetensors *file, json_t *metadata, bool h
         return stk_fail(error, STOKER_ERROR_CORRUPT, "the hash of the header is missing", DAMAGED,
                         "header");
     }
-    return hashed ? parse_leaves(file, metadata, error) : 0;
+    if (!hashed) {
+        return 0;
+    }
+    status = parse_leaves(file, metadata, error);
+    return status < 0 ? status : parse_counts(file, metadata, error);
 }
 
 /* Our headers have their root at a fixed place. */
@@ -310,6 +357,7 @@ void stk_safetensors_deinit(struct stk_safetensors *file)
     stk_free(file->memory);
     stk_free(file->names);
     stk_free(file->leaves);
+    stk_free(file->counts);
     stk_free(file->tree);
     *file = (struct stk_safetensors){0};
 }

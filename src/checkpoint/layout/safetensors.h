@@ -5,7 +5,9 @@
  * Our files hash themselves. The JSON begins with
  *
  *   {"__metadata__":{"stoker.root":"<64 digits>","stoker.leaf_bytes":"1048576",
- *                    "stoker.leaves":"<64 digits for each leaf>","stoker.tree":"..."}, ...
+ *                    "stoker.leaves":"<64 digits for each leaf>",
+ *                    "stoker.counts":"<NaN,Inf,pages of zeros of a tensor, or nothing>;...",
+ *                    "stoker.tree":"..."}, ...
  *
  * A leaf is leaf_bytes of the buffer (the last one may be shorter), and its digits are its SHA-256.
  * The root is the SHA-256 of all bytes of the header behind the digits of the root, so it depends
@@ -20,6 +22,7 @@
 #define CHECKPOINT_LAYOUT_SAFETENSORS_H
 
 #include "base/base.h"
+#include "checkpoint/layout/count.h"
 #include "checkpoint/layout/json_text.h"
 
 #define STK_SAFETENSORS_HEADER_BYTES_MAX 100000000u /* as the reference implementation */
@@ -48,7 +51,8 @@ struct stk_safetensors {
     /* leaf_bytes 0: the file has no hashes, and no leaves. */
     uint32_t leaf_bytes;
     uint64_t leaf_count;
-    uint8_t *leaves; /* owned: 32 bytes each */
+    uint8_t *leaves;                  /* owned: 32 bytes each */
+    struct stk_tensor_counts *counts; /* owned; of each tensor; NULL: the file has none */
     uint8_t root[32];
     void *memory; /* owned: shapes */
     char *names;  /* owned */
@@ -64,13 +68,13 @@ int stk_safetensors_length(const uint8_t first[STK_SAFETENSORS_LENGTH_BYTES], ui
                            uint64_t *json_bytes_out, struct stoker_error *error);
 void stk_safetensors_deinit(struct stk_safetensors *file); /* zeroed is allowed */
 
-/* Lays out a file: sets all fields but leaves and root. Returns 0, STOKER_ERROR_ARGUMENT with the
- * name of the tensor, or STOKER_ERROR_LIMIT. */
+/* Lays out a file: sets all fields but leaves, counts and root. Returns 0, STOKER_ERROR_ARGUMENT
+ * with the name of the tensor, or STOKER_ERROR_LIMIT. */
 int stk_safetensors_layout(struct stk_safetensors *file,
                            const struct stoker_checkpoint_tensor *tensors, size_t count,
                            const char *tree, struct stoker_error *error);
-/* Writes the header (header_bytes) of a layout whose leaves are set, and sets its root. Returns 0
- * or -ENOMEM. header_out: free with stk_free. */
+/* Writes the header (header_bytes) of a layout whose leaves and counts are set, and sets its root.
+ * Returns 0 or -ENOMEM. header_out: free with stk_free. */
 int stk_safetensors_header(struct stk_safetensors *file, uint8_t **header_out,
                            struct stoker_error *error);
 

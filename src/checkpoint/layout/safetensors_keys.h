@@ -5,6 +5,7 @@
 
 #define STK_KEY_LEAF_BYTES "stoker.leaf_bytes"
 #define STK_KEY_LEAVES "stoker.leaves"
+#define STK_KEY_COUNTS "stoker.counts"
 #define STK_KEY_TREE "stoker.tree"
 #define STK_HEADER_HEAD "{\"__metadata__\":{\"stoker.root\":\"" /* then 64 digits */
 

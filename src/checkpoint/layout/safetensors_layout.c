@@ -102,6 +102,40 @@ static int check_names(const struct stk_safetensors *file, struct stoker_error *
     return status;
 }
 
+static uint32_t digits_of(uint64_t number)
+{
+    uint32_t digits = 1;
+
+    while (number >= 10) {
+        number /= 10;
+        digits++;
+    }
+    return digits;
+}
+
+/* The counts of all tensors; before the file is written, as many characters as they may need. */
+static void print_counts(const struct stk_safetensors *file, struct stk_json_text *json)
+{
+    if (file->leaves && !file->counts) {
+        return;
+    }
+    stk_json_text_print(json, "\",\"" STK_KEY_COUNTS "\":\"");
+    for (uint64_t i = 0; i < file->count; i++) {
+        const struct stk_tensor_counts *counts = file->counts ? &file->counts[i] : NULL;
+        uint64_t bytes = file->tensors[i].bytes;
+
+        if (!counts && bytes > 0) {
+            stk_json_text_fill(json, '0',
+                               2 * digits_of(bytes) + 2 + digits_of(bytes / STK_COUNT_PAGE_BYTES));
+        } else if (counts && counts->nan + counts->inf + counts->zero_pages > 0) {
+            stk_json_text_print(json, "%llu,%llu,%llu", (unsigned long long)counts->nan,
+                                (unsigned long long)counts->inf,
+                                (unsigned long long)counts->zero_pages);
+        }
+        stk_json_text_add(json, ";", 1);
+    }
+}
+
 /* The JSON with zeros for the root, and the hashes in `leaves` (NULL: zeros). */
 static void print_header(const struct stk_safetensors *file, struct stk_json_text *json)
 {
@@ -118,6 +152,7 @@ static void print_header(const struct stk_safetensors *file, struct stk_json_tex
     if (!file->leaves) {
         stk_json_text_fill(json, '0', file->leaf_count * 64);
     }
+    print_counts(file, json);
     stk_json_text_add(json, "\"", 1);
     if (file->tree) {
         stk_json_text_print(json, ",\"" STK_KEY_TREE "\":");

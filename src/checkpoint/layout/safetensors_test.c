@@ -3,6 +3,8 @@
  * Method: a state of tensors of many sizes is laid out and parsed; each bit of the header is
  * flipped; rows of wrong headers. Covers safetensors.c, safetensors_layout.c, dtype.c,
  * json_text.c. */
+#include "base/crypto/digest.h"
+#include "base/crypto/sha256_many.h"
 #include "base/mem.h"
 #include "checkpoint/layout/dtype.h"
 #include "checkpoint/layout/safetensors.h"
@@ -33,6 +35,10 @@ static uint8_t *make(struct stk_safetensors *file, const char *tree)
     T_EQ("layout", stk_safetensors_layout(file, state, COUNT, tree, NULL), 0);
     file->leaves = stk_alloc(file->leaf_count + 1, 32);
     memset(file->leaves, 0xa5, file->leaf_count * 32);
+    file->counts = stk_alloc(file->count + 1, sizeof *file->counts);
+    file->counts[0].nan = file->tensors[0].bytes; /* as many digits as there may be */
+    file->counts[0].inf = file->tensors[0].bytes;
+    file->counts[0].zero_pages = 9;
     T_EQ("header", stk_safetensors_header(file, &header, NULL), 0);
     return header;
 }
@@ -75,9 +81,61 @@ static void test_round_trip(void)
         end += tensor->bytes;
     }
     T_STR("large ones first", parsed.tensors[0].name, "large");
+    T_TRUE("counts", parsed.counts && parsed.counts[0].nan == parsed.tensors[0].bytes &&
+                         parsed.counts[0].zero_pages == 9 && parsed.counts[1].inf == 0);
     stk_safetensors_deinit(&parsed);
     stk_safetensors_deinit(&file);
     stk_free(header);
+}
+
+/* Texts of counts that match a file with one tensor of 4 bytes, or do not. */
+static void test_counts(void)
+{
+    static const struct counts_row {
+        const char *name, *text;
+        int want;
+    } rows[] = {
+        {"none", ";", 0},
+        {"counts", "1,2,0;", 0},
+        {"more than bytes", "5,0,0;", STOKER_ERROR_FORMAT},
+        {"too long", "99999999999999999999999,0,0;", STOKER_ERROR_FORMAT},
+        {"negative", "-1,0,0;", STOKER_ERROR_FORMAT},
+        {"two numbers", "1,2;", STOKER_ERROR_FORMAT},
+        {"no end", "1,2,0", STOKER_ERROR_FORMAT},
+        {"two tensors", ";;", STOKER_ERROR_FORMAT},
+        {"empty", "", STOKER_ERROR_FORMAT},
+    };
+
+    T_EACH(counts_row, row, rows)
+    {
+        struct stk_safetensors parsed = {0};
+        struct stoker_error error = {0};
+        char rest[600], json[800], digits[65];
+        uint8_t root[32];
+        int bytes;
+
+        memset(digits, 'a', 64);
+        digits[64] = '\0';
+        snprintf(rest, sizeof rest,
+                 "\",\"stoker.leaf_bytes\":\"1048576\",\"stoker.leaves\":\"%s\","
+                 "\"stoker.counts\":\"%s\"},\"a\":{\"dtype\":\"F32\",\"shape\":[1],"
+                 "\"data_offsets\":[0,4]}}",
+                 digits, row->text);
+        stk_sha256_one(rest, strlen(rest), root);
+        stk_hex(root, 32, digits);
+        bytes =
+            snprintf(json, sizeof json, "{\"__metadata__\":{\"stoker.root\":\"%s%s", digits, rest);
+        T_EQ(row->name,
+             stk_safetensors_parse(&parsed, (struct stk_view){(uint8_t *)json, (size_t)bytes},
+                                   (uint64_t)bytes + 8 + 4, &error),
+             row->want);
+        if (row->want == 0) {
+            T_EQ(row->name, parsed.counts[0].inf, row->text[0] == ';' ? 0 : 2);
+            stk_safetensors_deinit(&parsed);
+        } else {
+            T_ERROR(row->name, &error);
+        }
+    }
 }
 
 static void test_flips(void)
@@ -215,6 +273,7 @@ int main(void)
     int64_t alive = stk_mem_alive();
 
     test_round_trip();
+    test_counts();
     test_flips();
     test_hostile();
     test_arguments();

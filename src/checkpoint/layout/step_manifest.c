@@ -96,6 +96,14 @@ static int parse_files(struct stk_step_manifest *manifest, const json_t *files,
     return 0;
 }
 
+/* Manifests of earlier versions of stoker have no counts. */
+static bool parse_counts(struct stk_step_manifest *manifest, const json_t *counts)
+{
+    manifest->counted = counts != NULL;
+    return !counts || (number_of(counts, "nan", INT64_MAX, &manifest->nan) &&
+                       number_of(counts, "inf", INT64_MAX, &manifest->inf));
+}
+
 static int parse_root(struct stk_step_manifest *manifest, const json_t *root,
                       struct stoker_error *error)
 {
@@ -115,8 +123,8 @@ static int parse_root(struct stk_step_manifest *manifest, const json_t *root,
     }
     if (!number_of(root, "step", STOKER_CHECKPOINT_STEP_MAX, &manifest->step) ||
         !number_of(root, "ranks", STK_STEP_MANIFEST_FILES_MAX, &ranks) || ranks == 0 ||
-        !json_is_object(values)) {
-        return fail(error, "step, ranks or values are missing", 0);
+        !json_is_object(values) || !parse_counts(manifest, json_object_get(root, "counts"))) {
+        return fail(error, "step, ranks, values or counts are missing", 0);
     }
     manifest->ranks = (uint32_t)ranks;
     manifest->values = print_values(values);
@@ -195,7 +203,12 @@ int stk_step_manifest_text(const struct stk_step_manifest *manifest, char **text
 
     stk_json_text_add(&json, HEAD, sizeof HEAD - 1);
     stk_json_text_fill(&json, '0', 64);
-    stk_json_text_print(&json, "\",\"files\":[");
+    stk_json_text_print(&json, "\",");
+    if (manifest->counted) {
+        stk_json_text_print(&json, "\"counts\":{\"inf\":%llu,\"nan\":%llu},",
+                            (unsigned long long)manifest->inf, (unsigned long long)manifest->nan);
+    }
+    stk_json_text_print(&json, "\"files\":[");
     for (uint64_t i = 0; i < manifest->file_count; i++) {
         const struct stoker_checkpoint_part *file = &manifest->files[i];
 

@@ -1,6 +1,8 @@
 /* checkpoint/layout/step_manifest.h: stoker.checkpoint.json, the manifest of a step.
  *
- *   {"root":"<64 digits>","files":[{"bytes":9,"name":"shard-00000.safetensors","root":"..."}],
+ *   {"root":"<64
+ *   {"root":"<64 digits>","counts":{"inf":0,"nan":0},
+ *    "files":[{"bytes":9,"name":"shard-00000.safetensors","root":"..."}],
  *    "format":"stoker-checkpoint","ranks":1,"step":1000,"values":{"loss":1.5},"version":1}
  *
  * One line, sorted keys but for the first, no spaces, a newline at the end. The root is the SHA-256
@@ -22,7 +24,9 @@
 struct stk_step_manifest {
     uint64_t step;
     uint32_t ranks;
-    char *values;                         /* owned: the JSON object, compact, sorted */
+    bool counted;      /* the manifest says how many values are NaN and Inf, in all files */
+    uint64_t nan, inf; /* of a counted one */
+    char *values;      /* owned: the JSON object, compact, sorted */
     struct stoker_checkpoint_part *files; /* owned: by rank, and in the order of the text */
     uint64_t file_count;
 };

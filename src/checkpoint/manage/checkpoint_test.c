@@ -461,6 +461,98 @@ static void test_damage(void)
     free_state(&state);
 }
 
+/* NaN, Inf and pages of zeros are counted while they are written, over blocks and threads, and are
+ * in the list, the step and its tensors. */
+static void test_counts(void)
+{
+    static const uint64_t nan_at[] = {0, 4194303, 4194304, LARGE - 1}, inf_at[] = {77, 5000000};
+    struct stoker_checkpoint_tensor_info tensor = {.struct_size = sizeof tensor};
+    struct stoker_checkpoint_step step = {.struct_size = sizeof step};
+    struct stoker_checkpoint_info info = {.struct_size = sizeof info};
+    struct stoker_checkpoint *checkpoint = NULL;
+    struct stoker_checkpoint_list *list = NULL;
+    struct stoker_checkpoint_writer *writer;
+    struct stoker_engine *engine;
+    struct stoker_error error = {0};
+    struct stk_io *io = NULL;
+    struct state state;
+    uint64_t index = 0;
+
+    make_state(&state, 1, LARGE);
+    for (uint64_t i = 0; i < LARGE; i++) { /* random floats have NaN, too */
+        state.data[0][i * 4 + 3] &= 0x3f;
+    }
+    for (size_t i = 0; i < STK_COUNT(nan_at); i++) {
+        memcpy(state.data[0] + nan_at[i] * 4, "\1\0\xc0\xff", 4);
+    }
+    for (size_t i = 0; i < STK_COUNT(inf_at); i++) {
+        memcpy(state.data[0] + inf_at[i] * 4, "\0\0\x80\x7f", 4);
+    }
+    memset(state.data[0] + (8u << 20), 0, 10000); /* two pages */
+    memset(state.data[1], 0, state.bytes[1]);
+    T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
+    engine = open_engine(io);
+    writer = open_writer(engine, ROOT, 2);
+    T_EQ("save", save_step(writer, 1, &state, NULL, &error), 0);
+    T_EQ("list", stoker_checkpoint_list_open(&list, engine, ROOT, NULL), 0);
+    T_EQ("step", stoker_checkpoint_list_at(list, 0, &step, NULL), 1);
+    T_EQ("counted", step.counted, 1);
+    T_EQ("NaN", step.nan_count, STK_COUNT(nan_at));
+    T_EQ("Inf", step.inf_count, STK_COUNT(inf_at));
+    stoker_checkpoint_list_close(list);
+    T_EQ("open", stoker_checkpoint_open(&checkpoint, engine, ROOT, 1, NULL), 0);
+    T_EQ("info", stoker_checkpoint_info(checkpoint, &info, NULL), 0);
+    T_EQ("NaN", info.nan_count, STK_COUNT(nan_at));
+    T_EQ("find", stoker_checkpoint_find(checkpoint, "weight", &index, NULL), 0);
+    T_EQ("tensor", stoker_checkpoint_tensor(checkpoint, index, &tensor, NULL), 0);
+    T_EQ("NaN", tensor.nan_count, STK_COUNT(nan_at));
+    T_EQ("Inf", tensor.inf_count, STK_COUNT(inf_at));
+    T_EQ("zeros", tensor.zero_pages, 2);
+    T_EQ("counted", tensor.counted, 1);
+    T_EQ("find", stoker_checkpoint_find(checkpoint, "bias", &index, NULL), 0);
+    T_EQ("tensor", stoker_checkpoint_tensor(checkpoint, index, &tensor, NULL), 0);
+    T_EQ("others", tensor.nan_count + tensor.inf_count + tensor.zero_pages, 0);
+    stoker_checkpoint_close(checkpoint);
+    stoker_checkpoint_writer_close(writer);
+    stoker_engine_close(engine);
+    free_state(&state);
+}
+
+/* A page of zeros in a tensor that had none is reported as a hole; other damage is not. */
+static void test_hole(void)
+{
+    char folder[] = "/tmp/stoker-checkpoint-XXXXXX", shard[160];
+    static const uint8_t zeros[4096];
+    struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
+    struct stoker_engine *engine = NULL;
+    struct stoker_checkpoint_writer *writer;
+    struct stoker_error error = {0};
+    struct state state;
+    int fd;
+
+    make_state(&state, 1, 30720); /* 30 pages */
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    snprintf(shard, sizeof shard, "%s/step-0000000001/shard-00000.safetensors", folder);
+    T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
+    writer = open_writer(engine, folder, 1);
+    T_EQ("save", save_step(writer, 1, &state, NULL, &error), 0);
+    flip(shard, 8 * 40960);
+    T_EQ("flip", load_step(engine, folder, 1, &state, &error), STOKER_ERROR_CORRUPT);
+    T_HAS("flip", error.what, "does not match its hash");
+    fd = open(shard, O_RDWR);
+    T_EQ("hole", pwrite(fd, zeros, sizeof zeros, 40960), sizeof zeros);
+    close(fd);
+    T_EQ("hole", load_step(engine, folder, 1, &state, &error), STOKER_ERROR_CORRUPT);
+    T_HAS("hole", error.what, "has a hole");
+    T_HAS("where", error.where, "byte 40960");
+    T_STR("tensor", error.key, "weight");
+    stoker_checkpoint_writer_close(writer);
+    T_EQ("remove", stoker_checkpoint_remove(engine, folder, 1, &error), 0);
+    T_EQ("empty", rmdir(folder), 0);
+    stoker_engine_close(engine);
+    free_state(&state);
+}
+
 /* The steps that are left, as "1 2 3". */
 static const char *steps_of(struct stoker_engine *engine, char *text, size_t bytes)
 {
@@ -637,6 +729,8 @@ int main(void)
     test_close_and_file();
     test_retention();
     test_damage();
+    test_counts();
+    test_hole();
     test_full_disk();
     test_interruptions();
     T_EQ("memory", stk_mem_alive(), alive);

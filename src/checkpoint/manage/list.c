@@ -143,6 +143,9 @@ int stoker_checkpoint_list_at(const struct stoker_checkpoint_list *list, uint64_
     full.ranks = entry->manifest.ranks;
     full.values = entry->manifest.values;
     full.reason = entry->reason;
+    full.counted = entry->manifest.counted;
+    full.nan_count = entry->manifest.nan;
+    full.inf_count = entry->manifest.inf;
     for (uint64_t i = 0; i < full.files; i++) {
         full.bytes += entry->manifest.files[i].bytes;
     }

@@ -439,6 +439,7 @@ int stoker_checkpoint_info(const struct stoker_checkpoint *checkpoint,
         .tensors = checkpoint->tensor_count,
         .ranks = checkpoint->single ? 1 : checkpoint->manifest.ranks,
         .hashed = 1,
+        .counted = 1,
         .path = checkpoint->path,
         .values = checkpoint->single ? "{}" : checkpoint->manifest.values,
     };
@@ -449,8 +450,15 @@ int stoker_checkpoint_info(const struct stoker_checkpoint *checkpoint,
         return status;
     }
     for (uint64_t i = 0; i < checkpoint->file_count; i++) {
+        const struct stk_safetensors *layout = &checkpoint->files[i].layout;
+
         full.bytes += checkpoint->files[i].bytes;
-        full.hashed = full.hashed && checkpoint->files[i].layout.leaf_bytes > 0;
+        full.hashed = full.hashed && layout->leaf_bytes > 0;
+        full.counted = full.counted && layout->counts;
+        for (uint64_t j = 0; layout->counts && j < layout->count; j++) {
+            full.nan_count += layout->counts[j].nan;
+            full.inf_count += layout->counts[j].inf;
+        }
     }
     return stk_options_write_output(info_out, &full, sizeof full, "checkpoint info", error);
 }
@@ -516,6 +524,14 @@ int stoker_checkpoint_tensor(const struct stoker_checkpoint *checkpoint, uint64_
     full.shape = tensor->shape;
     full.dimension_count = tensor->dimension_count;
     full.bytes = tensor->bytes;
+    if (file->layout.counts) {
+        const struct stk_tensor_counts *counts = &file->layout.counts[index - file->first_tensor];
+
+        full.counted = 1;
+        full.nan_count = counts->nan;
+        full.inf_count = counts->inf;
+        full.zero_pages = counts->zero_pages;
+    }
     return stk_options_write_output(info_out, &full, sizeof full, "checkpoint tensor", error);
 }
 

@@ -147,14 +147,59 @@ static int read_targets(struct stoker_checkpoint_load *load, const struct task *
     return status;
 }
 
+/* Whether a leaf has a page of zeros in a tensor that had none when it was written. Sets *page_out
+ * to it, as an offset of the buffer, and *tensor_out. */
+static bool find_hole(const struct stk_checkpoint_file *file, const struct target *target,
+                      uint64_t *page_out, const char **tensor_out)
+{
+    const struct stk_safetensors *layout = &file->layout;
+
+    for (uint64_t i = 0; layout->counts && i < layout->count; i++) {
+        const struct stk_safetensor *tensor = &layout->tensors[i];
+        uint64_t begin = stk_max(tensor->offset, target->begin);
+        uint64_t end = stk_min(tensor->offset + tensor->bytes, target->end);
+
+        if (begin < end && layout->counts[i].zero_pages == 0) {
+            *page_out = stk_tensor_zero_page(
+                begin, (struct stk_view){target->data + (begin - target->begin), end - begin});
+            *tensor_out = tensor->name;
+            if (*page_out != UINT64_MAX) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* A hole passes a check of lengths: what another program or a file system did not write is 0. */
+static int fail_hole(const struct stk_checkpoint_file *file, uint64_t page, const char *tensor,
+                     struct stoker_error *error)
+{
+    uint64_t offset = file->layout.header_bytes + page;
+
+    stk_fail(error, STOKER_ERROR_CORRUPT,
+             "the file has a hole: zeros in a tensor that had none when it was saved", OTHER,
+             "'%.300s' byte %" PRIu64 ", tensor '%.150s'", file->path, offset, tensor);
+    if (error) {
+        error->offset = offset;
+        snprintf(error->shard, sizeof error->shard, "%s", file->path);
+        snprintf(error->key, sizeof error->key, "%s", tensor);
+    }
+    return STOKER_ERROR_CORRUPT;
+}
+
 /* A leaf may hold several small tensors. */
 static int fail_leaf(const struct stk_checkpoint_file *file, const struct target *target,
                      struct stoker_error *error)
 {
     uint64_t offset = file->layout.header_bytes + target->begin;
     const char *first = stk_checkpoint_tensor_at(file, target->begin);
-    const char *last = stk_checkpoint_tensor_at(file, target->end - 1);
+    const char *last = stk_checkpoint_tensor_at(file, target->end - 1), *holed;
+    uint64_t page;
 
+    if (find_hole(file, target, &page, &holed)) {
+        return fail_hole(file, page, holed, error);
+    }
     stk_fail(error, STOKER_ERROR_CORRUPT, "the data does not match its hash", OTHER,
              "'%.300s' bytes %" PRIu64 " to %" PRIu64 ", tensor '%.150s'%s%.150s%s", file->path,
              offset, offset + (target->end - target->begin), first, first == last ? "" : " to '",

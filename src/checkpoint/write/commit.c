@@ -236,6 +236,11 @@ int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
     manifest.step = options.step;
     manifest.ranks = options.ranks;
     manifest.file_count = options.ranks;
+    manifest.counted = true;
+    for (uint32_t i = 0; i < options.ranks; i++) {
+        manifest.nan += parts[i].nan_count;
+        manifest.inf += parts[i].inf_count;
+    }
     manifest.values = options.values ? stk_strdup(options.values) : NULL;
     manifest.files = stk_alloc(options.ranks, sizeof *manifest.files);
     if (!manifest.files || (options.values && !manifest.values)) {

@@ -122,8 +122,10 @@ static int init_save(struct stoker_checkpoint_save *save,
     save->next_block = save->first_block;
     save->sources = stk_alloc(options->tensor_count + 1, sizeof *save->sources);
     save->layout.leaves = stk_alloc(save->layout.leaf_count + 1, 32);
+    save->layout.counts = stk_alloc(options->tensor_count + 1, sizeof *save->layout.counts);
     save->values = options->values ? stk_strdup(options->values) : NULL;
-    if (!save->sources || !save->layout.leaves || (options->values && !save->values)) {
+    if (!save->sources || !save->layout.leaves || !save->layout.counts ||
+        (options->values && !save->values)) {
         return stk_fail_memory(error, "checkpoint");
     }
     for (uint64_t i = 0; i < save->layout.count; i++) {
@@ -308,6 +310,10 @@ int stoker_checkpoint_save_next(struct stoker_checkpoint_save *save, uint32_t ti
     full.bytes_done = atomic_load_explicit(&save->bytes_done, memory_order_relaxed);
     full.files_done = status == STK_BACKGROUND_JOB_FINISHED;
     full.run_ns = stk_background_job_elapsed_ns(&save->job);
+    if (full.files_done > 0) { /* the threads have ended */
+        full.nan_count = save->nan;
+        full.inf_count = save->inf;
+    }
     if (progress) {
         (void)stk_options_write_output(progress, &full, sizeof full, "progress", NULL);
     }
@@ -324,7 +330,10 @@ int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,
                         "call stoker_checkpoint_save_next() until it returns 0", "'%.400s'",
                         save->sink.name);
     }
-    *part_out = (struct stoker_checkpoint_part){.bytes = save->sink.file_bytes};
+    *part_out =
+        (struct stoker_checkpoint_part){.bytes = save->sink.file_bytes,
+                                        .nan_count = (uint32_t)stk_min(save->nan, UINT32_MAX),
+                                        .inf_count = (uint32_t)stk_min(save->inf, UINT32_MAX)};
     memcpy(part_out->name, save->sink.name, sizeof part_out->name);
     memcpy(part_out->root, save->layout.root, sizeof part_out->root);
     return 0;

@@ -86,6 +86,43 @@ static void hash_block(struct stoker_checkpoint_save *save,
     stk_sha256_many(messages, count);
 }
 
+/* The tensor that has a byte of the buffer. */
+static uint64_t tensor_of(const struct stk_safetensors *layout, uint64_t offset)
+{
+    uint64_t low = 0, high = layout->count;
+
+    while (low < high) { /* the first one that ends behind the byte */
+        uint64_t middle = low + (high - low) / 2;
+
+        if (layout->tensors[middle].offset + layout->tensors[middle].bytes <= offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Counts NaN, Inf and pages of zeros. No element lies in two blocks: tensors are aligned. */
+static void count_block(struct stoker_checkpoint_save *save,
+                        const struct stk_checkpoint_block *block)
+{
+    const struct stk_safetensors *layout = &save->layout;
+    uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES, end = begin + block->bytes;
+    uint64_t at = stk_max(begin, layout->header_bytes);
+    uint64_t index = at < end ? tensor_of(layout, at - layout->header_bytes) : 0;
+
+    while (at < end) {
+        const struct stk_safetensor *tensor = &layout->tensors[index];
+        uint64_t last = stk_min(layout->header_bytes + tensor->offset + tensor->bytes, end);
+
+        stk_tensor_count(&layout->counts[index], tensor->dtype, at - layout->header_bytes,
+                         (struct stk_view){block->data + (at - begin), last - at});
+        at = last;
+        index++;
+    }
+}
+
 /* The block whose first bytes are the header waits for it, unless it can be written at an offset:
  * then without the part of the header. */
 static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block,
@@ -159,11 +196,20 @@ static int finish(struct stoker_checkpoint_save *save, struct stoker_error *erro
     struct stoker_checkpoint_part part = {.bytes = save->sink.file_bytes};
     struct stk_step_manifest manifest = {.step = save->sink.step,
                                          .ranks = 1,
+                                         .counted = true,
                                          .values = save->values,
                                          .files = &part,
                                          .file_count = 1};
     struct stk_view whole = {NULL, 0};
-    int status = stk_safetensors_header(&save->layout, &save->header, error);
+    int status;
+
+    for (uint64_t i = 0; i < save->layout.count; i++) {
+        save->nan += save->layout.counts[i].nan;
+        save->inf += save->layout.counts[i].inf;
+    }
+    manifest.nan = save->nan;
+    manifest.inf = save->inf;
+    status = stk_safetensors_header(&save->layout, &save->header, error);
 
     status = status < 0 ? status : write_header(save, &whole, error);
     status = status < 0 ? status : stk_sink_finish(&save->sink, whole, error);
@@ -212,6 +258,7 @@ int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error 
     (void)thread;
     while (status == 0 && (block = take_block(save, &finishing)) != NULL) {
         hash_block(save, block);
+        count_block(save, block);
         status = write_block(save, block, error);
     }
     if (status == 0 && finishing) {

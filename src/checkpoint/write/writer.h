@@ -122,6 +122,7 @@ struct stoker_checkpoint_save {
     struct stk_background_job job;
     uint64_t next_block, next_tensor; /* the caller's thread: what it copies next */
     uint8_t *header;                  /* owned; the thread that finishes */
+    uint64_t nan, inf;                /* that thread; then const */
     _Atomic uint64_t bytes_done;
     pthread_cond_t work; /* with job.lock */
     struct {             /* with job.lock */

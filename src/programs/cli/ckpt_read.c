@@ -160,6 +160,8 @@ static void print_tensor(const struct args *args,
     char shape[64], bytes[TERM_NUMBER_BYTES];
     bool numbers = args->deep && ckpt_element_bytes(tensor->dtype) > 0;
     double mean = stats->count > 0 ? stats->sum / (double)stats->count : (double)NAN;
+    uint64_t nan = numbers ? stats->nan : tensor->nan_count; /* counted when it was saved */
+    uint64_t inf = numbers ? stats->inf : tensor->inf_count;
 
     if (args->json) {
         json_open(NULL, '{');
@@ -176,8 +178,10 @@ static void print_tensor(const struct args *args,
             json_double("min", stats->count > 0 ? stats->min : (double)NAN);
             json_double("max", stats->count > 0 ? stats->max : (double)NAN);
             json_double("mean", mean);
-            json_u64("nan", stats->nan);
-            json_u64("inf", stats->inf);
+        }
+        if (numbers || tensor->counted) {
+            json_u64("nan", nan);
+            json_u64("inf", inf);
         }
         json_close('}');
         return;
@@ -187,9 +191,8 @@ static void print_tensor(const struct args *args,
     if (numbers && stats->count > 0) {
         printf("min %-11.4g max %-11.4g mean %-11.4g ", stats->min, stats->max, mean);
     }
-    if (numbers && (stats->nan > 0 || stats->inf > 0)) {
-        printf("%llu NaN, %llu Inf  ", (unsigned long long)stats->nan,
-               (unsigned long long)stats->inf);
+    if (nan > 0 || inf > 0) {
+        printf("%llu NaN, %llu Inf  ", (unsigned long long)nan, (unsigned long long)inf);
     }
     term_text(tensor->name);
     putchar('\n');

@@ -115,6 +115,10 @@ static void print_step(const struct args *args, const struct stoker_checkpoint_s
         json_u64("files", step->files);
         json_u64("ranks", step->ranks);
         json_str("values", step->values ? step->values : "{}");
+        if (step->counted) {
+            json_u64("nan", step->nan_count);
+            json_u64("inf", step->inf_count);
+        }
         if (step->reason) {
             json_str("reason", step->reason);
         }
@@ -125,6 +129,10 @@ static void print_step(const struct args *args, const struct stoker_checkpoint_s
            status_name(step->status), term_bytes(bytes, step->bytes),
            (unsigned long long)step->files, step->files == 1 ? " " : "s",
            step->pinned ? "pinned  " : "");
+    if (step->nan_count > 0 || step->inf_count > 0) {
+        printf("%llu NaN, %llu Inf  ", (unsigned long long)step->nan_count,
+               (unsigned long long)step->inf_count);
+    }
     term_text(step->reason ? step->reason : step->values ? step->values : "");
     putchar('\n');
 }
