@@ -115,7 +115,7 @@ static const char *name_other(struct stk_view bytes)
     return printable == looked ? name_text((const char *)bytes.data, looked) : "unknown data";
 }
 
-/* Behind "P6" comes a space or a comment. */
+/* After "P6" follows a space or a comment. */
 static bool is_pnm(struct stk_view bytes)
 {
     return bytes.bytes > 2 && memchr(" \t\n\v\f\r#", bytes.data[2], 7);

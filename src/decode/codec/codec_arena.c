@@ -58,7 +58,7 @@ int stk_codec_arena_begin(struct stk_codec_arena *arena, uint64_t bytes_max,
         return stk_codec_arena_fail(arena, error);
     }
     if (!arena->blocks || arena->blocks->bytes < expected_bytes) {
-        /* The old block goes first, so that both never exist at once. */
+        /* The old block is freed first, so that both never exist at once. */
         blocks_close(arena, NULL);
         if (!block_open(arena, stk_max(expected_bytes, BLOCK_BYTES_MIN))) {
             return stk_codec_arena_fail(arena, error);

@@ -39,8 +39,7 @@ void stk_codec_arena_reset(struct stk_codec_arena *arena);
 /* After reset: frees the block if it is larger than keep_bytes. */
 void stk_codec_arena_trim(struct stk_codec_arena *arena, uint64_t keep_bytes);
 
-#define STK_CODEC_ARENA_ALIGN                                                                      \
-    64u /* a cache line, and twice what libjpeg-turbo's AVX2 code needs                            \
-         */
+/* A cache line, and twice what libjpeg-turbo's AVX2 code needs. */
+#define STK_CODEC_ARENA_ALIGN 64u
 
 #endif

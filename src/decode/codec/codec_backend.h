@@ -91,7 +91,7 @@ int stk_codec_webp_check_frames(struct stk_view bytes, uint64_t memory_bytes_max
                                 struct stoker_error *error);
 void stk_codec_webp_end(struct stk_codec_webp *webp);
 
-/* BMP and PNM: kind says which. */
+/* BMP and PNM: the file type is in `kind`. */
 int stk_codec_raw_probe(struct stk_view bytes, uint32_t kind, struct stk_codec_info *info_out,
                         struct stoker_error *error);
 struct stk_codec_raw;

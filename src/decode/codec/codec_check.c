@@ -129,7 +129,7 @@ int stk_codec_check_structure(struct stk_view bytes, uint32_t kind, struct stoke
     }
 }
 
-/* Reads the rows of the box, and what follows them. */
+/* Reads the rows of the box, and the data after them. */
 static int read_rows(struct stk_codec *codec, uint32_t count, uint32_t row_pixels,
                      struct stoker_error *error)
 {

@@ -232,7 +232,7 @@ static void test_jpegs(void)
     T_TRUE("some clean", clean >= ROUNDS / 10);
 }
 
-/* What libjpeg finds behind the last row, and at no other place. */
+/* Damage that libjpeg finds after the last row only. */
 static void test_jpeg_ends(void)
 {
     struct stoker_error error = {0};

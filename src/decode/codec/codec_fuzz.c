@@ -34,7 +34,7 @@ static bool begin(struct stk_codec *codec, struct stk_view picture,
                   const struct stk_codec_info *info, const uint8_t *choice,
                   uint32_t *row_pixels_out)
 {
-    static struct stk_jpeg_entry_points marks; /* lent until end */
+    static struct stk_jpeg_entry_points marks; /* valid until end */
     struct stk_codec_box box = box_of(info, choice);
     struct stk_jpeg_frame frame;
     uint64_t bytes;
@@ -84,8 +84,8 @@ static void decode_rows(struct stk_codec *codec, struct stk_view picture,
     stk_codec_end(codec);
 }
 
-/* Each sample of a band is there, and its colours come out; what differs from rows is decode's to
- * bear. */
+/* Each sample of a band can be read, and its colours can be converted; decode tolerates differences
+ * from rows. */
 static void decode_bands(struct stk_codec *codec, struct stk_view picture,
                          const struct stk_codec_info *info, const uint8_t *choice)
 {
@@ -120,7 +120,8 @@ static void decode_bands(struct stk_codec *codec, struct stk_view picture,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static struct stk_codec *codec; /* kept, as a worker does: one picture must not hurt the next */
+    /* reused, as a worker does: one image must not affect the next */
+    static struct stk_codec *codec;
     struct stk_codec_info info;
     struct stk_view picture;
 

@@ -51,7 +51,7 @@ struct stk_codec_jpeg {
     struct stk_jpeg_decoder *own; /* owned; NULL until the first image */
     struct stk_jpeg_frame frame;
     struct stk_codec_info info; /* of the image that decode/jpeg decodes */
-    bool by_own;                /* its rows come from there */
+    bool by_own;                /* decode/jpeg returns its rows */
     bool moved;                 /* libjpeg took over after some rows were returned */
     uint32_t left;              /* enum stk_jpeg_reason of the current image */
 };
@@ -179,7 +179,7 @@ static int begin_native(struct stk_codec_jpeg *jpeg, uint32_t *reason_out,
     return 0;
 }
 
-/* libjpeg begins, with a scratch of its own. */
+/* Starts libjpeg, with a scratch of its own. */
 static int begin_library(struct stk_codec_jpeg *jpeg, struct stoker_error *error)
 {
     int status;
@@ -286,7 +286,7 @@ void stk_codec_jpeg_to_rgbx(const struct stk_codec_jpeg *jpeg, const uint8_t *co
 }
 
 /* The last MCU is decoded. If the end marker does not follow at once, libjpeg reads the image again
- * and says what it thinks of the end. */
+ * and reports the end. */
 int stk_codec_jpeg_finish(struct stk_codec_jpeg *jpeg, struct stoker_error *error)
 {
     struct stk_codec_box *box = &jpeg->request.box;
@@ -481,7 +481,7 @@ static int step_rows(struct stk_codec_jpeg *jpeg)
         } rows = {.given = jpeg->rows + done};
         JDIMENSION got = jpeg_read_scanlines(cinfo, rows.wanted, jpeg->row_count - done);
 
-        /* An arithmetic coder goes on with zeros and no warning when its data ends. */
+        /* An arithmetic decoder continues with zeros and no warning when its data ends. */
         if (got == 0 || (cinfo->arith_code && jpeg->data_ended)) {
             fail_truncated(jpeg);
         }
@@ -507,7 +507,7 @@ static int step_finish(struct stk_codec_jpeg *jpeg)
     return 0;
 }
 
-/* ---- what libjpeg calls ------------------------------------------------------------------ */
+/* ---- callbacks of libjpeg ---------------------------------------------------------------- */
 
 static int status_of(int code)
 {

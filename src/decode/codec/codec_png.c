@@ -38,7 +38,7 @@ struct stk_codec_png {
     struct stk_codec_info picture;
     struct stk_png_frame frame;
     struct stk_png_rows own;
-    bool by_own; /* rows come from there */
+    bool by_own; /* rows are decoded by decode/png */
     struct stk_codec_box box;
     uint32_t stored; /* enum stk_codec_pixel_format */
     uint32_t height;
@@ -87,7 +87,7 @@ static uint32_t channels(uint8_t color)
     return color < sizeof counts ? counts[color] : 0;
 }
 
-/* Orientation: eXIf, or XMP in a plain iTXt; both may lie behind the image. */
+/* Orientation: eXIf, or XMP in a plain iTXt; both may follow the image. */
 static uint8_t find_orientation(struct stk_view bytes)
 {
     static const char xmp[] = "XML:com.adobe.xmp\0\0"; /* keyword, not compressed */
@@ -214,7 +214,7 @@ static bool begin_native(struct stk_codec_png *png)
     return true;
 }
 
-/* libpng begins, with a scratch of its own, above the rows that are left of the box. */
+/* Starts libpng, with a scratch of its own, at the first row of the box that is left. */
 static int begin_library(struct stk_codec_png *png, struct stoker_error *error)
 {
     int status;
@@ -250,7 +250,7 @@ int stk_codec_png_begin(struct stk_codec_png *png, const struct stk_codec_reques
     return png->by_own ? 0 : begin_library(png, error);
 }
 
-/* Rows until the box ends, or libpng is to go on: how many. */
+/* Reads rows until the box ends, or libpng must continue; returns how many. */
 static uint32_t rows_native(struct stk_codec_png *png, uint8_t *const *rows, uint32_t count)
 {
     uint32_t done = 0;
@@ -313,7 +313,7 @@ void stk_codec_png_end(struct stk_codec_png *png)
     png->image = NULL;
 }
 
-/* ---- what libpng calls -------------------------------------------------------------------- */
+/* ---- callbacks of libpng ------------------------------------------------------------------ */
 
 _Noreturn static void jump_end(struct stk_codec_png *png)
 {

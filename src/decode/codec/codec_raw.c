@@ -226,7 +226,7 @@ static int convert_bmp(const struct stk_codec_raw *raw, uint8_t *to, struct stok
     return 0;
 }
 
-/* Where runs write: pixels beyond the image are dropped. */
+/* Writes runs to the rows: pixels outside the image are dropped. */
 struct runs {
     struct stk_codec_raw *raw;
     uint64_t x, y; /* y: from the bottom */

@@ -1,7 +1,7 @@
-/* Goal: a region's samples equal the full decode's, whatever the picture; colours are PIL's.
- * Method: pictures made here by libjpeg, libpng and libwebp, decoded by the same libraries as a
- * whole (or known from what was written), compared over corners and random boxes. Takes a seed
- * as its argument. */
+/* Goal: a region's samples equal the full decode's, whatever the image; colours are PIL's.
+ * Method: images made here by libjpeg, libpng and libwebp, decoded by the same libraries completely
+ * (or known from what was written), compared over corners and random boxes. Takes a seed as its
+ * argument. */
 #include "decode/codec/picture_test.h"
 
 #include "decode/jpeg/jpeg_oracle_test.h"
@@ -117,7 +117,7 @@ static int decode_rows(const struct stk_codec_box *box, uint8_t (*pixels)[4],
     if (status < 0) {
         return status;
     }
-    memset(&info, 0xa5, sizeof info); /* lent to begin, and no longer */
+    memset(&info, 0xa5, sizeof info); /* valid for begin only */
     STK_ASSERT(row_pixels <= made.width);
     for (uint32_t i = 0; i < 8; i++) {
         rows[i] = space[i][0];
@@ -155,8 +155,8 @@ static void check_damaged(const char *name, const struct stk_codec_box *box)
     stk_codec_end(codec);
 }
 
-/* Damaged data gives what libjpeg makes of it, and its warning, wherever our own decoder stops:
- * above the box, in it, or at its first row. */
+/* Damaged data gives the rows and the warning of libjpeg, wherever our own decoder stops: above the
+ * box, in it, or at its first row. */
 static void test_damaged_jpegs(void)
 {
     uint32_t decided[STOKER_JPEG_REASONS] = {0};
@@ -286,7 +286,7 @@ static void test_animation(void)
     make_animation(&made, &other);
     check_regions("animation", "lossy frame", 50);
     check_edges();
-    /* What a picture before it left is not shown beside the frame. */
+    /* Pixels of an earlier image are not visible outside of the frame. */
     T_EQ("still", decode_box(view_of(&other), &other, &(struct stk_codec_box){0, 0, 21, 17}, NULL),
          0);
     T_EQ("nothing", decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 2, 2}, NULL),

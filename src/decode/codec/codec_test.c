@@ -1,7 +1,7 @@
-/* Goal: bad input is a typed error, takes no memory and no time; nothing of one picture reaches
- * the next; memory is bounded and used again.
- * Method: rows of known bytes; files cut at every byte and damaged at random; headers that lie;
- * fail-nth on allocation. Takes a seed as its argument. Covers codec_jpeg.c, jpeg_header.c,
+/* Goal: bad input is a typed error, takes little memory and time; no data of one image reaches the
+ * next; memory is bounded and reused.
+ * Method: rows of known bytes; files cut at every byte and damaged at random; headers with wrong
+ * sizes; fail-nth on allocation. Takes a seed as its argument. Covers codec_jpeg.c, jpeg_header.c,
  * jpeg_memory.c, codec_arena.c, codec_png.c, codec_webp.c and exif.c. */
 #include "decode/codec/picture_test.h"
 
@@ -114,8 +114,8 @@ static void test_headers(void)
     }
 }
 
-/* Every prefix of `made`: an error, or (the end may be dispensable) the right pixels. The bytes
- * lie in a block of exactly their size, so that a sanitizer sees a read past their end. */
+/* Every prefix of `made`: an error, or (the end may be dispensable) the right pixels. The bytes are
+ * in a block of exactly their size, so that a sanitizer detects a read past their end. */
 static void check_prefixes(const char *name)
 {
     struct stk_codec_box box = {0, 0, made.width, made.height};
@@ -158,7 +158,7 @@ static void test_truncation(void)
     }
 }
 
-/* An end marker that comes too early leaves rows grey: that is no picture. */
+/* An end marker that is too early leaves rows grey: this is an error. */
 static void test_early_end(void)
 {
     struct stoker_error error = {0};
@@ -245,7 +245,7 @@ static void test_huge(void)
     T_ERROR("memory", &error);
     T_EQ("nothing taken", stk_codec_bytes(codec), 0);
 
-    /* A header that lies to the estimate still meets the bound. */
+    /* A header that misleads the estimate is still subject to the bound. */
     info.memory_bytes = 0;
     T_EQ(
         "hard bound",
@@ -258,7 +258,7 @@ static void test_huge(void)
     set_jpeg_sides(&made, 60000);
     T_EQ("baseline", stk_codec_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
     T_TRUE("a baseline picture needs rows only", info.memory_bytes < (8u << 20));
-    /* Its end marker comes early: libjpeg and PIL would give grey rows, which are no picture. */
+    /* Its end marker is too early: libjpeg and PIL would return grey rows; here it is an error. */
     T_EQ(
         "early end",
         stk_codec_begin(codec, view_of(&made), &info, &box, MEMORY_MAX, &row_pixels, &skip, &error),
@@ -293,8 +293,8 @@ static void put_png_chunk(const char *name, const void *content, size_t bytes, u
     made.bytes += bytes + 12;
 }
 
-/* A PNG of 2x1 grey zeros, and 16 MiB of zeros behind them; what would cost time is not even looked
- * at: its second chunk is damaged. */
+/* A PNG of 2x1 grey zeros, followed by 16 MiB of zeros; the expensive part is not read: its second
+ * chunk is damaged. */
 static void test_too_much_data(bool interlaced)
 {
     static const size_t zeros_bytes = 16u << 20, first = 40000;
@@ -364,7 +364,7 @@ static int begin_stored(uint32_t stored)
     return status;
 }
 
-/* Values are asked for where a picture has colours: refused, not made up. */
+/* Values are requested where an image has colours: refused, not converted. */
 static void test_stored(void)
 {
     T_EACH(png_row, row, png_rows)
@@ -392,7 +392,7 @@ static void test_marks_end(void)
     T_EQ("ours", stk_codec_decoded_by(codec), 1);
 }
 
-/* Without its tables a picture fails, also right after one that had them. */
+/* Without its tables an image fails, also right after one that had them. */
 static void test_history(void)
 {
     struct stk_codec_box box = {0, 0, 16, 16};

@@ -63,7 +63,7 @@ static int fail_status(VP8StatusCode code, struct stoker_error *error)
     }
 }
 
-/* Finds the first chunk of a name behind the RIFF header; false: there is none. */
+/* Finds the first chunk of a name after the RIFF header; false: there is none. */
 static bool find_chunk(struct stk_view bytes, const char *name, struct stk_view *content_out)
 {
     uint64_t at = 12;
@@ -275,7 +275,7 @@ int stk_codec_webp_begin(struct stk_codec_webp *webp, const struct stk_codec_req
         !cut(box->y, box->height, frame.y, frame.height, &part.y, &part.height)) {
         part = (struct stk_codec_box){0};
     }
-    /* The estimate of the probe covers it: the part and its margin lie inside the image. */
+    /* The estimate of the probe covers it: the part and its margin are inside the image. */
     status = stk_codec_arena_begin(webp->arena, request->memory_bytes_max,
                                    (uint64_t)part.width * part.height * 4 + STK_CODEC_ARENA_ALIGN,
                                    error);

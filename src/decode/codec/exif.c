@@ -1,5 +1,5 @@
-/* The one EXIF tag that matters for pixels: orientation (TIFF 6.0, tag 274). Every offset in the
- * block comes from outside and is checked against its end. */
+/* The one EXIF tag that affects pixels: orientation (TIFF 6.0, tag 274). Every offset in the block
+ * is untrusted and checked against its end. */
 #include "decode/codec/codec_backend.h"
 
 #include <string.h>

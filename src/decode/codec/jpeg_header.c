@@ -55,7 +55,7 @@ static bool is_bare(uint8_t marker)
            (marker >= MARKER_RST0 && marker <= MARKER_SOI);
 }
 
-/* Start of frame (B.2.2). `at`: where the segment lies, for the error. */
+/* Start of frame (B.2.2). `at`: the offset of the segment, for the error. */
 static int read_frame(struct stk_jpeg_header *header, uint8_t marker, struct stk_view segment,
                       uint64_t at, struct stoker_error *error)
 {
@@ -114,7 +114,7 @@ static void read_app1(struct stk_jpeg_header *header, struct stk_view segment)
     }
 }
 
-/* One segment: 1 when the header is complete, 0 to go on, or an error. */
+/* One segment: returns 1 when the header is complete, 0 to continue, or an error. */
 static int read_segment(struct stk_jpeg_header *header, uint8_t marker, struct stk_view segment,
                         uint64_t at, struct stoker_error *error)
 {
@@ -186,8 +186,8 @@ int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_o
     return status < 0 ? status : 0;
 }
 
-/* libjpeg's tables, decoder objects, and the row pointers of small images (seen: 40 kB at most),
- * or our own decoder (206 kB). */
+/* libjpeg's tables, decoder objects, and the row pointers of small images (measured: 40 kB at
+ * most), or our own decoder (206 kB). */
 #define FIXED_BYTES (288u << 10)
 
 /* Other memory that libjpeg allocates. */

@@ -9,7 +9,7 @@
 /* Vector code may write this far past a row's end; jmemmgr.c pads rows to the same multiple. */
 #define ROW_BYTES_MULTIPLE 64u
 
-struct jvirt_barray_control { /* libjpeg knows only its name */
+struct jvirt_barray_control { /* libjpeg only declares its name */
     JBLOCKARRAY rows;
     JDIMENSION row_count, row_blocks;
     boolean zero;
@@ -33,7 +33,7 @@ static void *take(j_common_ptr cinfo, uint64_t bytes)
 
 static void *alloc_small(j_common_ptr cinfo, int pool, size_t bytes)
 {
-    (void)pool; /* permanent or not: all of it ends with the image */
+    (void)pool; /* permanent or not: all of it is freed with the image */
     return take(cinfo, bytes);
 }
 

@@ -25,7 +25,7 @@
 #define PIXELS_MAX 178956970u      /* the default of stoker.h */
 #define MEMORY_MAX (UINT64_C(1) << 30)
 
-struct made { /* a picture file, and its pixels as they should come out */
+struct made { /* an image file, and its expected pixels */
     uint8_t file[FILE_BYTES_MAX];
     size_t bytes;
     uint32_t width, height;
@@ -33,7 +33,7 @@ struct made { /* a picture file, and its pixels as they should come out */
 };
 
 static struct made made, other;
-static uint8_t source[SIDE_MAX * SIDE_MAX * 8]; /* what encoders are given */
+static uint8_t source[SIDE_MAX * SIDE_MAX * 8]; /* the settings of encoders */
 static uint64_t seed = 1, draws;
 static struct stk_codec *codec;
 
@@ -66,7 +66,7 @@ enum jpeg_mode { BASELINE, RESTART, PROGRESSIVE, COARSE, ARITHMETIC, SEPARATE, M
 static const char *const mode_names[MODE_COUNT] = {"baseline", "restart",    "progressive",
                                                    "coarse",   "arithmetic", "separate scans"};
 
-/* A progressive picture whose fine coefficients never come: libjpeg smooths it. */
+/* A progressive image without fine coefficients: libjpeg smooths it. */
 static const jpeg_scan_info coarse_scans[] = {
     {3, {0, 1, 2}, 0, 0, 0, 1}, {1, {0}, 1, 5, 0, 2}, {1, {1}, 1, 63, 0, 1}};
 static const jpeg_scan_info separate_scans[] = {

@@ -41,8 +41,8 @@ static struct stk_crop_canvas full_canvas(uint32_t width, uint32_t height)
         .width = width, .height = height, .visible = {0, 0, width, height}};
 }
 
-/* center_crop: pads before it crops; the smaller half of the padding comes first, the middle of
- * an odd rest is rounded to even. */
+/* center_crop: pads before it crops; the smaller half of the padding is first, the middle of an odd
+ * rest is rounded to even. */
 static int64_t center(uint32_t length, uint32_t wanted)
 {
     if (wanted > length) {
@@ -189,8 +189,8 @@ int stk_crop_geometry_init(struct stk_crop_geometry *geometry,
     return status;
 }
 
-/* One side of a box on a canvas: shifted by where the canvas's part comes from, and clipped to
- * the part. */
+/* One side of a box on a canvas: shifted by the start of the canvas's part, and clipped to the
+ * part. */
 static void canvas_side(double *low, double *high, uint32_t part, uint32_t length, uint32_t from)
 {
     double shift = (double)part - (double)from, first = part, last = (double)part + length;

@@ -15,7 +15,7 @@
 /* A part of the layer below, placed on an area of zeros. */
 struct stk_crop_canvas {
     uint32_t width, height;
-    struct stk_codec_box visible; /* of the canvas: where there are pixels; may be empty */
+    struct stk_codec_box visible; /* of the canvas: the part with pixels; may be empty */
     uint32_t from_x, from_y;      /* of the layer below: the part's first pixel */
 };
 
@@ -43,8 +43,8 @@ bool stk_orientation_swaps_sides(uint8_t orientation);
  * image. */
 struct stk_codec_box stk_orientation_box(uint8_t orientation, uint32_t width, uint32_t height,
                                          const struct stk_codec_box *box);
-/* Pixel (x, y) of a turned image lies at start + x * step_x + y * step_y of the stored one,
- * which is width x height with rows of `stride` (all in the same unit). */
+/* Pixel (x, y) of a turned image is at start + x * step_x + y * step_y of the stored one, which is
+ * width x height with rows of `stride` (all in the same unit). */
 struct stk_orientation {
     int64_t start, step_x, step_y;
 };

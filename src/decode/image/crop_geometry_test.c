@@ -1,7 +1,7 @@
 /* Goal: boxes and sizes are torchvision's, random ones are frozen and fair, EXIF turns are right.
  * Method: rows from torchvision 0.28 (sizes, centres, fallbacks); frozen boxes of fixed keys (a
- * change of them changes every user's pictures); averages over many keys; each orientation
- * against the picture that PIL's exif_transpose gives. */
+ * change of them changes every user's images); averages over many keys; each orientation compared
+ * with PIL's exif_transpose. */
 #include "decode/image/crop_geometry.h"
 
 #include "base/random.h"
@@ -162,7 +162,7 @@ static void test_frozen(bool print)
     }
 }
 
-/* Averages of many crops: what the definition says, within a few standard errors. */
+/* Averages of many crops: equal to the definition within a few standard errors. */
 static void test_statistics(void)
 {
     const uint32_t rounds = 40000;
@@ -250,7 +250,7 @@ static void test_random_crop_too_large(void)
     T_HAS("too low", error.where, "5x3");
 }
 
-/* A crop may miss the picture altogether when it lies in padding. */
+/* A crop may contain no pixel of the image if it is in padding. */
 static void test_crop_of_padding(void)
 {
     struct stoker_transform crops[] = {
@@ -344,7 +344,7 @@ static void test_boxes(void)
     }
 }
 
-/* What exif_transpose makes of the stored picture  0 1 2 / 3 4 5. */
+/* The result of exif_transpose for the stored image  0 1 2 / 3 4 5. */
 static const struct turn_row {
     uint8_t orientation;
     const char *want; /* rows of the turned picture */

@@ -1,6 +1,6 @@
-/* One image: header, geometry, rows from the codec into the resizer, finished rows into the
- * slot. An image that EXIF turns is decoded whole (its region) first; one that is jittered is
- * finished in 8 bits first. */
+/* One image: header, geometry, rows from the codec into the resizer, finished rows into the slot.
+ * For an image that EXIF turns, the whole region is decoded first; a jittered image is finished in
+ * 8 bits first. */
 #include "decode/image/image_decode.h"
 
 #include "base/mem.h"
@@ -17,7 +17,7 @@
 /* Rows requested from the codec per call. */
 #define ROWS_MAX 16u
 
-/* Pixels that a codec's row may have beside the image (an MCU on both sides, and more). */
+/* Pixels that a codec's row may have outside the image (an MCU on both sides, and more). */
 #define ROW_MARGIN 128u
 
 /* Draws of a ColorJitter: a value for each step, then the order. */
@@ -49,9 +49,9 @@ struct job {
     struct stk_crop_geometry geometry;
     struct stk_resize_plan resize;
     struct stk_codec_box box;        /* of the turned image: the pixels that are read */
-    uint32_t x0, y0, x1, y1;         /* of the source canvas: what the window needs */
+    uint32_t x0, y0, x1, y1;         /* of the source canvas: the window's input */
     uint32_t first_row;              /* of the source canvas: the box's */
-    uint32_t pad_left, pad_right;    /* zeros of the source canvas beside the box */
+    uint32_t pad_left, pad_right;    /* zeros of the source canvas outside the box */
     uint32_t next_row;               /* of the source canvas */
     uint32_t skip;                   /* pixels before x0 in a row pushed to the resizer */
     struct stk_orientation turn;     /* bytes in decoder->stored; not used by orientation 1 */
@@ -59,7 +59,7 @@ struct job {
     uint32_t plane_count;            /* 0: rows are */
     bool more;                       /* of their bands are to be read */
     bool damaged;                    /* planes are no good: rows are to be tried */
-    uint8_t *canvas;                 /* where all finished rows stay; NULL: they are converted */
+    uint8_t *canvas;                 /* the place of all finished rows; NULL: they are converted */
 };
 
 /* ---- decoder ---- */
@@ -184,7 +184,7 @@ static int buffer_reserve(struct buffer *buffer, uint64_t bytes, uint64_t bytes_
     return 0;
 }
 
-/* ---- what to read ---- */
+/* ---- rows and columns to read -------------------------------------------------------------- */
 
 static uint64_t output_bytes(const struct stk_transform_plan *plan)
 {
@@ -294,8 +294,8 @@ static int decode_stored(struct job *job, const struct stk_codec_box *stored, ui
     return status < 0 ? status : 0;
 }
 
-/* Whether the image's planes are resized instead of its rows, and begins with it: not where there
- * is something to turn, beside it or to pick. */
+/* Starts to resize the image's planes instead of its rows, and sets plane_count. Does nothing if
+ * the image must be turned, has padding, or is resized by nearest. Returns 0 or an error. */
 static int begin_planar(struct job *job, uint64_t bytes_max, struct stoker_error *error)
 {
     struct stk_resize_planar_plan plan = {.resize = job->resize, .x = job->box.x, .y = job->box.y};
@@ -446,7 +446,7 @@ static int resize_planes(struct job *job, uint32_t row, uint8_t *rgbx)
 
 /* ---- output ---- */
 
-/* Row y of the output canvas, before the vertical flip. shown: false when all of it is zero. */
+/* Row y of the output canvas, before the vertical flip. shown: false if all of it is zero. */
 static int make_row(struct job *job, uint32_t y, bool shown, uint8_t *rgbx,
                     struct stoker_error *error)
 {
@@ -516,7 +516,7 @@ static void recolor(const struct job *job, uint8_t *rgbx)
     }
 }
 
-/* Where row y of the output comes to lie. */
+/* The place of row y of the output. */
 static uint32_t oriented_row(const struct job *job, uint32_t y)
 {
     return job->geometry.flip_vertical ? job->plan->shape.height - 1 - y : y;
@@ -711,8 +711,8 @@ int stk_image_decode_memory_bytes(const struct stk_transform_plan *plan, struct 
     if (status < 0) {
         return status;
     }
-    /* A random box is not larger than the image; a larger source never takes less, but for the
-     * one that needs no weights because it has the target's size. */
+    /* A random box is not larger than the image; a larger source never takes less memory, except
+     * that a source of the target's size needs no weights. */
     resize = resize_plan(&job.geometry);
     for (uint32_t more = 0; more < 2 && resize.window_width > 0 && resize.window_height > 0;
          more++) {

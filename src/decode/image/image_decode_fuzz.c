@@ -1,8 +1,9 @@
-/* Any bytes as a picture, as a loader would have it: boxes, flips and colours drawn, turned by
- * EXIF, resized by rows or planes, or nearest as a mask, into a slot of each type. The slot is the
- * same with vectors and without, and by way of a canvas, whatever was decoded before; memory stays
- * in what the ticket said. The first 4 bytes choose the plan, the key and marks from nowhere.
- * Reaches image_decode.c, transform_plan.c, crop_geometry.c, random_draw.c and room pixel. */
+/* Fuzz of image_decode.c: any bytes as an image, as a loader decodes it: random boxes, flips and
+ * colours, turned by EXIF, resized by rows or planes, or nearest as a mask, into a slot of each
+ * type. The slot is the same with vectors and without, and through a canvas, whatever was decoded
+ * before; memory stays within the ticket's estimate. The first 4 bytes choose the plan, the key and
+ * random entry points. Reaches image_decode.c, transform_plan.c, crop_geometry.c, random_draw.c and
+ * decode/pixel. */
 #include "decode/codec/codec.h"
 #include "decode/image/image_decode.h"
 
@@ -63,7 +64,7 @@ _Static_assert(STK_COUNT(options) + 2 == PLANS_MAX, "and two of masks");
 
 static struct stk_transform_plan *plans[PLANS_MAX];
 static struct stk_image_decoder
-    *decoders[2]; /* kept, as a worker does: plain, and the best there is */
+    *decoders[2]; /* reused, as a worker does: plain, and the best one */
 
 static void open_all(void)
 {
@@ -83,7 +84,7 @@ static void open_all(void)
 /* Marks that are the picture's own bytes: refused, or wrong pixels, the same each time. */
 static void lie(struct stk_image_decoder *decoder, struct stk_view picture, uint8_t choice)
 {
-    static struct stk_jpeg_entry_points marks; /* lent until the end */
+    static struct stk_jpeg_entry_points marks; /* valid until the end */
     struct stk_jpeg_frame frame;
     uint64_t bytes;
 

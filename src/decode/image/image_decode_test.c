@@ -1,7 +1,7 @@
-/* Goal: a decoded slot holds the pixels that the transforms say, on every path, for every format
- * and orientation; plans that make no sense and pictures that are damaged are typed errors.
+/* Goal: a decoded slot has the pixels that the transforms define, on every path, for every format
+ * and orientation; invalid plans and damaged images are typed errors.
  * Method: PNGs made here, whose results by torchvision 0.28 (v2) are known by digest; random plans
- * on PNG and JPEG against a slow way over whole pictures; plain C against AVX2; fail-nth.
+ * on PNG and JPEG compared with a slow method on complete images; plain C against AVX2; fail-nth.
  * usage: image_decode_test [seed]. Covers transform_plan.c. */
 #include "decode/image/image_decode.h"
 
@@ -69,7 +69,7 @@ static struct picture make_png(uint32_t width, uint32_t height)
     return picture;
 }
 
-/* A smooth picture with an EXIF orientation; rgbx: what libjpeg makes of all of it. */
+/* A smooth image with an EXIF orientation; rgbx: libjpeg's full decode of it. */
 static struct picture make_jpeg(uint32_t width, uint32_t height, uint8_t orientation,
                                 bool progressive)
 {
@@ -198,7 +198,8 @@ static void digest(const void *data, size_t bytes, char hex_out[17])
     }
 }
 
-/* What torchvision makes of the 61x47 picture: first half of the SHA-256 of its uint8 CHW bytes. */
+/* The results of torchvision for the 61x47 image: first half of the SHA-256 of its uint8 CHW
+ * bytes. */
 static void test_torchvision(struct stk_image_decoder *decoder)
 {
     const struct stoker_transform half = resize(32, 0, STOKER_BILINEAR);
@@ -401,7 +402,7 @@ static void compare_slow(struct stk_image_decoder *const *decoders, const struct
     T_EQ(name, stk_image_decode_memory_bytes(plan, file_of(picture), &ticket, NULL), 0);
     for (int path = 0; path < 2 && decoders[path]; path++) {
         stk_image_decoder_trim(decoders[path], 0);
-        ticket += stk_image_decoder_bytes(decoders[path]); /* what cannot be trimmed */
+        ticket += stk_image_decoder_bytes(decoders[path]); /* memory that cannot be trimmed */
         memset(got, 0x5a, shape.slot_bytes);
         T_EQ(name, stk_image_decode(decoders[path], plan, file_of(picture), key, got, NULL), 0);
         T_TRUE(name, memcmp(want, got, shape.slot_bytes) == 0);
@@ -533,7 +534,7 @@ static void test_plans(void)
         const char *name;
         struct stoker_transform transforms[3];
         uint32_t dtype, layout;
-        const char *want; /* in `what`; empty: the plan is good */
+        const char *want; /* in `what`; empty: the plan is valid */
     } rows[] = {
         {"good", {rrc, half, norm}, 0, 0, ""},
         {"nothing", {{0}}, 0, 0, "one size"},

@@ -1,9 +1,8 @@
-/* Goal: a plan that is not exact gives pixels that are hardly others than an exact one's, the same
- * ones each time, and the very same where planes are of no use.
- * Method: photograph-like JPEGs of all samplings, random crops; plain C against AVX2, with marks
- * and without, and one decoder against a new one; turned, padded, progressive, RGB and damaged ones
- * against the exact plan.
- * usage: image_exact_test [seed] */
+/* Goal: a plan that is not exact gives pixels that differ little from an exact one's, the same ones
+ * each time, and equal ones if planes cannot be used.
+ * Method: photograph-like JPEGs of all samplings, random crops; plain C against AVX2, with entry
+ * points and without, and one decoder against a new one; turned, padded, progressive, RGB and
+ * damaged ones against the exact plan. usage: image_exact_test [seed] */
 #include "base/mem.h"
 #include "base/random.h"
 #include "decode/codec/codec.h"
@@ -140,7 +139,7 @@ static void open_plans(uint32_t filter, bool more, struct stk_transform_plan *pl
     }
 }
 
-/* Decodes; tells whether planes were resized. */
+/* Decodes; returns true if planes were resized. */
 static bool get(struct stk_image_decoder *decoder, const struct stk_transform_plan *plan,
                 struct stk_view bytes, uint64_t key, uint8_t *slot)
 {
@@ -284,8 +283,8 @@ static void test_exact(struct stk_image_decoder *decoder)
     }
 }
 
-/* No picture lies between the data and the slot: what decoding holds, rings and tables, is less
- * than the L2 cache of a core, and far less than the picture's 2 and 6 megapixels of 4 bytes. */
+/* The decoder never holds the complete image: its rings and tables are smaller than the L2 cache of
+ * a core, and much smaller than the image's 2 and 6 megapixels of 4 bytes. */
 static void test_bands(struct stk_image_decoder *decoder)
 {
     const struct stoker_transform fit = {

@@ -16,7 +16,7 @@
 #define ROWS_MAX 16 /* that the decoder returns per call */
 
 struct failure {
-    struct jpeg_error_mgr manager; /* first: libjpeg knows this part */
+    struct jpeg_error_mgr manager; /* first: libjpeg uses this part */
     jmp_buf jump;
 };
 

@@ -1,7 +1,7 @@
-/* Goal: JPEGs above the short side come out with torchvision's size and their orientation, always
- * the same bytes; all else is kept as it was, damaged pictures too; no memory is an error.
- * Method: rows of pictures made by libjpeg, with an EXIF tag put in by hand; fail-nth. Pixels are
- * compared with PIL in python/tests/test_pack.py. Covers jpeg_shrink.c. */
+/* Goal: JPEGs above the short side get torchvision's size and keep their orientation, always with
+ * the same bytes; all other files are unchanged, damaged images too; a lack of memory is an error.
+ * Method: rows of images made by libjpeg, with an EXIF tag inserted; fail-nth.
+ * python/tests/test_pack_resize.py compares pixels with PIL. Covers jpeg_shrink.c. */
 #include "decode/image/jpeg_shrink.h"
 
 #include "base/mem.h"

@@ -93,8 +93,8 @@ int64_t stk_root_rounded(double value)
     double root = value < 1.0 ? 1.0 : value;
     int64_t whole;
 
-    /* Newton from above: halves until near, then doubles the good digits; 64 rounds are more
-     * than 60 bits can need. */
+    /* Newton's method from above: halves until close, then doubles the good digits; 64 rounds are
+     * more than 60 bits can need. */
     for (int round = 0; round < 64; round++) {
         double next = 0.5 * (root + value / root);
 

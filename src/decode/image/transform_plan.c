@@ -27,12 +27,12 @@ static const char *const names[] = {
     [STOKER_NORMALIZE] = "Normalize",
 };
 
-/* What the walk over the transforms has found so far. */
+/* The state of the walk over the transforms. */
 struct walk {
     size_t index;
     const char *name;
     int stage;              /* 0: geometry, 1: flips and colours, 2: Normalize */
-    bool resamples;         /* one Resize or RandomResizedCrop was seen */
+    bool resamples;         /* a Resize or RandomResizedCrop was found */
     uint32_t width, height; /* fixed from here on; 0: depends on the image */
     const float *mean, *std;
     struct stoker_error *error;
@@ -177,7 +177,7 @@ static int check(struct walk *walk, const struct stoker_transform *transform)
     return 0;
 }
 
-/* The type and layout: defaults, and what does not go together. */
+/* The type and layout: defaults, and invalid combinations. */
 static int choose_output(struct stk_transform_plan *plan,
                          const struct stk_transform_plan_options *options, const struct walk *walk)
 {

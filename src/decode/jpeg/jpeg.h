@@ -84,7 +84,7 @@ uint64_t stk_jpeg_workspace_bytes(const struct stk_jpeg_frame *frame,
 #define STK_JPEG_ENTRY_POINT_BYTES 10u
 struct stk_jpeg_entry_points {
     uint32_t mcus;         /* from one to the next; 0: a row */
-    struct stk_view bytes; /* borrowed; nothing in them is believed */
+    struct stk_view bytes; /* borrowed; their content is not trusted */
 };
 uint64_t stk_jpeg_entry_point_count(const struct stk_jpeg_frame *frame, uint32_t mcus);
 
@@ -94,7 +94,7 @@ struct stk_jpeg_decoder;
 int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector,
                           struct stoker_error *error);
 void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder);
-uint64_t stk_jpeg_decoder_bytes(void); /* of one, for ever */
+uint64_t stk_jpeg_decoder_bytes(void); /* the memory of one, constant */
 /* Starts decoding and parses the data above the box. The frame's bytes, the workspace (aligned to
  * 64 bytes) and the marks must stay valid until the next begin. marks: NULL, or the entry points of
  * this image. With entry points the decoder skips the data above the box, and beside the box beyond
@@ -120,7 +120,7 @@ uint32_t stk_jpeg_decoder_rows(struct stk_jpeg_decoder *decoder, uint8_t *const 
 struct stk_jpeg_plane {
     uint32_t width, height;    /* samples of the full component */
     uint32_t h_ratio, v_ratio; /* pixels that a sample covers */
-    bool smooth_x, smooth_y;   /* a pixel is 3/4 its sample, 1/4 the one beside */
+    bool smooth_x, smooth_y;   /* a pixel is 3/4 its sample, 1/4 the neighbour */
     uint32_t first;            /* the column of the first sample of a band's rows */
 };
 /* Call after begin. Returns 3 for Y, Cb and Cr, 1 for Y, 0 if the image is stored as RGB and is

@@ -1,7 +1,8 @@
-/* decode/jpeg/jpeg_corners_test.h: a JPEG held against libjpeg-turbo, over its corners and boxes by
- * chance.
+/* decode/jpeg/jpeg_corners_test.h: compares a JPEG with libjpeg-turbo, at its corners and in random
+ * boxes.
  *
- *   bytes -> corners_check (both decoders, without marks and with) -> a line that says what differs
+ *   bytes -> corners_check (both decoders, without entry points and with) -> a line that names the
+ * difference
  *
  * Owner: the test that includes it. Threads: one. Memory: the oracle's. Bound: the oracle's. */
 #ifndef DECODE_JPEG_JPEG_CORNERS_TEST_H
@@ -19,10 +20,10 @@ struct corners {
     uint64_t seed, draws;
     uint64_t boxes, samples;                 /* compared */
     uint64_t reasons[STK_JPEG_REASON_COUNT]; /* pictures */
-    uint64_t warned; /* of those, pictures that libjpeg warns of or refuses */
-    bool may_leave;  /* to libjpeg, even where that has no complaint */
-    uint32_t reason; /* of the box that was compared last */
-    char what[200];  /* the last that differed */
+    uint64_t warned;                         /* of those, images for which libjpeg warns or fails */
+    bool may_leave;                          /* to libjpeg, even where that has no complaint */
+    uint32_t reason;                         /* of the last compared box */
+    char what[200];                          /* the last that differed */
 };
 
 static inline uint32_t corners_draw(struct corners *corners, uint32_t below)
@@ -43,7 +44,7 @@ static inline void corners_close(struct corners *corners)
     free(corners->oracle.pixels);
 }
 
-/* All of it, the pixel in each corner, a part in each corner, and three boxes from anywhere. */
+/* All of it, the pixel in each corner, a part in each corner, and three random boxes. */
 static inline uint32_t corners_boxes(struct corners *corners, uint32_t width, uint32_t height,
                                      struct stk_jpeg_box *boxes)
 {
@@ -68,8 +69,8 @@ static inline uint32_t corners_boxes(struct corners *corners, uint32_t width, ui
     return count;
 }
 
-/* Keeps what differs; returns whether nothing does. Where libjpeg has no
- * complaint every row has to come, once the header was taken. */
+/* Records a difference; returns true if there is none. If libjpeg has no complaint, every row must
+ * be returned, once the header was accepted. */
 static inline bool corners_box(struct corners *corners, uint32_t decoder, struct stk_view bytes,
                                const struct stk_jpeg_box *box,
                                const struct stk_jpeg_entry_points *marks)
@@ -108,8 +109,9 @@ static inline bool corners_marked(struct corners *corners, struct stk_view bytes
     return same;
 }
 
-/* A picture of any kind. NULL: as libjpeg-turbo has it, or rightly left to it, for *reason_out;
- * else what differs. The whole picture by both decoders, other boxes in turn. */
+/* Checks an image of any kind. Returns NULL if it equals libjpeg-turbo's, or if *reason_out is a
+ * valid reason to use libjpeg-turbo; else the difference. The complete image by both decoders,
+ * other boxes in turn. */
 static inline const char *corners_check(struct corners *corners, struct stk_view bytes,
                                         uint32_t *reason_out)
 {

@@ -8,7 +8,7 @@
 #include "decode/jpeg/jpeg_markers.h"
 #include "decode/jpeg/jpeg_segment.h"
 
-#define STK_JPEG_COEFFICIENT_NONE 64u /* behind the block: for what lies past coefficient 63 */
+#define STK_JPEG_COEFFICIENT_NONE 64u /* after the block: for coefficients past 63 */
 #define STK_JPEG_BLOCK_VALUES 80u /* coefficients and that place, an integral number of vectors */
 
 /* One block of an MCU. */

@@ -11,8 +11,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define RARE(thing) __builtin_expect(!!(thing), 0)
 
-/* At least 56 bits are valid afterwards. The bits that the last byte has beyond them come again
- * with the next refill, as the same bits in the same place. */
+/* At least 56 bits are valid afterwards. The remaining bits of the last byte are read again by the
+ * next refill, as the same bits in the same place. */
 INLINE void refill(struct stk_jpeg_bit_reader *bits)
 {
     uint64_t next;
@@ -204,8 +204,7 @@ static bool skip(struct stk_jpeg_mcu_state *mcus, uint32_t count)
     return good;
 }
 
-/* A block that is one value: what the transform makes of it (see jpeg_planes.c), 8 times 8 bytes.
- */
+/* A block that is one value: the result of the transform (see jpeg_planes.c), 8 times 8 bytes. */
 INLINE void fill_block(const struct stk_jpeg_block *block, int16_t dc, uint8_t *to)
 {
     int32_t value = (int16_t)((uint32_t)dc * (uint32_t)block->quantiser[0] << 2);
@@ -274,7 +273,7 @@ static bool keep(struct stk_jpeg_mcu_state *mcus, uint32_t column, uint32_t coun
 
 /* ---- two streams --------------------------------------------------------------------------- */
 
-/* The block's end was seen by a look-up that went to `first` and `second`. */
+/* The block's end was found by a look-up that advanced to `first` and `second`. */
 INLINE uint32_t end_block(struct stk_jpeg_bit_reader *bits, const struct stk_jpeg_lookup *look,
                           uint32_t first, uint32_t second)
 {
@@ -284,7 +283,7 @@ INLINE uint32_t end_block(struct stk_jpeg_bit_reader *bits, const struct stk_jpe
     return one ? first : second;
 }
 
-/* One look-up, of a long symbol or beside one. */
+/* One look-up, of a long symbol or of two adjacent ones. */
 INLINE uint32_t step(struct stk_jpeg_bit_reader *bits, const struct stk_jpeg_huffman_table *table,
                      const uint8_t *places, int16_t *block, uint32_t k)
 {
@@ -305,8 +304,8 @@ INLINE uint32_t step(struct stk_jpeg_bit_reader *bits, const struct stk_jpeg_huf
     return k;
 }
 
-/* take_ac of two blocks: a look-up waits for the one before it, but not for the other stream's.
- * Where one block ends the other goes on alone. */
+/* take_ac of two blocks: a look-up waits for the previous one, but not for the other stream's. When
+ * one block ends, the other continues alone. */
 INLINE void take_two(struct stk_jpeg_bit_reader bits[2], const struct stk_jpeg_huffman_table *table,
                      const uint8_t *places, int16_t *const blocks[2], uint32_t k[2])
 {

@@ -1,10 +1,10 @@
-/* Goal: the JPEGs that this machine has, made by whatever made them, are libjpeg-turbo's in each
- * sample of each box, or left to it for a reason that is counted.
+/* Goal: the JPEGs on this machine, from any encoder, are equal to libjpeg-turbo's in each sample of
+ * each box, or left to it for a reason that is counted.
  * Method: files below /usr/share, /usr/lib and Python's packages (or the arguments: files and
- * folders) that begin as a JPEG does, each a content once; the whole and its corners, by vectors
- * and without, with marks and without. A few unless STOKER_TEST_LONG or arguments are given.
- * Prints who decodes how many, and each file that is left to the library. bench/found.py gathers
- * what lies in archives, too. */
+ * folders) that begin as a JPEG does, each content once; the complete image and its corners, with
+ * vectors and without, with entry points and without. A few unless STOKER_TEST_LONG or arguments
+ * are given. Prints how many each decoder decodes, and each file that is left to the library.
+ * bench/found.py collects those inside archives, too. */
 #include "base/xxh3.h"
 #include "decode/jpeg/jpeg_corners_test.h"
 #include "test/t.h"
@@ -69,7 +69,7 @@ static void check_bytes(const char *path, struct stk_view bytes)
     }
 }
 
-/* By its first bytes; where only a few are looked for, also by its name. */
+/* By its first bytes; if only a few are needed, also by its name. */
 static bool is_jpeg(int file, const char *path)
 {
     const char *dot = strrchr(path, '.');

@@ -1,9 +1,9 @@
-/* Goal: each thing in a JPEG's header that is unusual has its reason, and no table or count of one
- * reaches beyond its place; marks that are given with the wrong picture, or that cut it elsewhere,
- * are refused; tables are made once.
- * Method: small pictures written by hand, byte by byte, each with one thing changed; what is
- * answered is held against libjpeg-turbo. Covers what no encoder writes of jpeg_markers.c,
- * jpeg_huffman.c and jpeg_region.c. */
+/* Goal: each unusual element of a JPEG's header has its reason, and no table or count in it reaches
+ * past its place; entry points of another image, or that cut it elsewhere, are refused; tables are
+ * built once.
+ * Method: small images written by hand, byte by byte, each with one thing changed; the answer is
+ * compared with libjpeg-turbo. Covers parts of jpeg_markers.c, jpeg_huffman.c and jpeg_region.c
+ * that no encoder produces. */
 #include "base/mem.h"
 #include "decode/jpeg/jpeg_huffman.h"
 #include "decode/jpeg/jpeg_oracle_test.h"
@@ -31,7 +31,7 @@ static void put_segment(uint8_t marker, const void *content, size_t bytes)
     put(content, bytes);
 }
 
-/* A table of codes: 0 stands for the first symbol, 10 for the second. */
+/* A table of codes: 0 is the code of the first symbol, 10 of the second. */
 static void put_codes(uint8_t name, uint8_t first, uint8_t second)
 {
     uint8_t content[1 + 16 + 2] = {name, 1, 1};
@@ -74,7 +74,7 @@ static void put_picture(void)
 static const struct reason_row {
     const char *name;
     uint8_t marker, at, value; /* `at` from the marker's own byte on: 0 is the marker */
-    const char *before;        /* goes in before the segment */
+    const char *before;        /* inserted before the segment */
     uint8_t before_bytes;
     const char *want;
 } reason_rows[] = {
@@ -222,12 +222,12 @@ static void test_short_segments(void)
     }
 }
 
-/* Which colours they are, said by names and segments: libjpeg's pixels. */
+/* The colour space, defined by names and segments: libjpeg's pixels. */
 static const struct color_row {
     const char *name;
     uint8_t ids[3];
     bool jfif, adobe;
-    uint8_t marker; /* of what comes behind the Adobe segment; 0: nothing */
+    uint8_t marker; /* of the data after the Adobe segment; 0: nothing */
     const char *content;
     const char *want;
     bool rgb;
@@ -288,7 +288,7 @@ static void test_colors(void)
     }
 }
 
-/* What takes two changes. */
+/* Faults that need two changes. */
 static void test_pairs(void)
 {
     struct stk_jpeg_frame frame;
@@ -310,8 +310,8 @@ static void test_pairs(void)
           stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)), "odd tables");
 }
 
-/* A workspace is as large as the columns of MCUs that a box needs, with a sample beside it; the
- * most of a picture is what its whole takes. */
+/* A workspace has the columns of MCUs that a box needs, with a sample on each side; the largest one
+ * of an image is that of the complete image. */
 static void test_workspace(void)
 {
     static const uint8_t h[4] = {2, 1, 1, 200}, v[4] = {1, 1, 1, 200};
@@ -390,8 +390,9 @@ static void test_odd_tables(void)
           "odd tables");
 }
 
-/* A look-up has as much as its bits hold: a coefficient that fills them, two, or a block's end
- * behind one; so has one that only parses. Nothing else would tell that it is slower. */
+/* A look-up has as many symbols as fit its bits: a coefficient that fills them, two, or a
+ * coefficient and a block's end; so has one that only parses. Nothing else would detect that it is
+ * slower. */
 static void test_look_ups(void)
 {
     static struct stk_jpeg_huffman_cache tables;
@@ -409,8 +410,8 @@ static void test_look_ups(void)
     T_TRUE("four", table->skip[0xb6d].bits == 12 && table->skip[0xb6d].advance == 4);
 }
 
-/* A table is made once while no more than are kept came after it; one that is no good leaves
- * nothing behind. */
+/* A table is built once, while no more tables than the cache holds were used after it; an invalid
+ * one leaves nothing behind. */
 static void test_kept_tables(void)
 {
     static struct stk_jpeg_huffman_cache tables, others;
@@ -469,7 +470,7 @@ static void put_rows(const char *bits, uint32_t mcus, uint32_t rows, uint32_t in
     put("\xff\xd9", 2);
 }
 
-/* A grey picture has no colours, whatever is said of them. */
+/* A grey image has no colours, whatever its header says of them. */
 static void test_grey(void)
 {
     struct stk_jpeg_frame frame;
@@ -516,7 +517,7 @@ static void test_wrong_marks(void)
     given = (struct stk_jpeg_entry_points){3, {NULL, 0}};
     T_STR("none", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
 
-    /* The mark behind the box, which the box does not come to, stands before the box's end. */
+    /* The entry point after the box, which the decoder does not reach, is before the box's end. */
     memcpy(moved, made, 10);
     T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
     place = 2;
@@ -540,8 +541,8 @@ static void test_wrong_marks(void)
           "side index");
 }
 
-/* A cut segment whose bits do not reach as far as the box is refused, though the mark itself is
- * not passed: 17 bits an MCU, and the next mark after the first's. */
+/* A cut segment whose bits do not reach the box is refused, though the entry point itself is not
+ * passed: 17 bits an MCU, and the next entry point after the first's. */
 static void test_short_segment(void)
 {
     struct stk_jpeg_box part = {0, 0, 16, 8};
@@ -576,7 +577,7 @@ static void test_damage_behind_marks(void)
     made = oracle_marks(decoder, view(), 3, &marks, &reason);
     if (T_TRUE("made", made != NULL)) {
         T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
-        file[file_bytes - 3] |= 0xc0; /* the fifth MCU begins with what is no code */
+        file[file_bytes - 3] |= 0xc0; /* the fifth MCU begins with an invalid code */
         oracle_decode(&oracle, view(), 8);
         T_TRUE("libjpeg sees it", oracle.warned);
         T_STR("damaged", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");

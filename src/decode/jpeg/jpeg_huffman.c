@@ -75,7 +75,8 @@ static void make_symbols(struct symbol *symbols, uint32_t index_bits, const uint
     }
 }
 
-/* The bits of `index` that follow the first `bits`, as an index; zeros come in from the right. */
+/* The bits of `index` that follow the first `bits`, as an index; zeros are shifted in from the
+ * right. */
 static uint32_t rest_of(uint32_t index, uint32_t bits, uint32_t index_bits)
 {
     return index << bits & ((1u << index_bits) - 1);
@@ -122,7 +123,7 @@ static struct stk_jpeg_skip_lookup make_skip(const struct symbol *symbols, uint3
     struct stk_jpeg_skip_lookup skip = {0};
     uint32_t bits = 0, advance = 0;
 
-    /* Past the index's end only the last symbol's value may lie: its code was seen whole. */
+    /* Only the last symbol's value may be past the index's end: its code was read completely. */
     while (bits < STK_JPEG_SKIP_BITS && advance < 63) {
         const struct symbol *symbol = &symbols[rest_of(index, bits, STK_JPEG_SKIP_BITS)];
 

@@ -18,8 +18,8 @@
  * stk_jpeg_block_overran. */
 #define STK_JPEG_END_OF_BLOCK 128u
 
-/* The k that a block ended with: 63, or 128 and more by an end of block. Between them lie runs
- * that pass the block's end: damage. */
+/* The k that a block ended with: 63, or 128 and more by an end of block. Values between them are
+ * runs that pass the block's end: damage. */
 static inline uint32_t stk_jpeg_block_overran(uint32_t k)
 {
     return k & 64u;
@@ -28,7 +28,7 @@ static inline uint32_t stk_jpeg_block_overran(uint32_t k)
 struct stk_jpeg_lookup {
     uint8_t bits;          /* of all that this entry decodes; 0: see below */
     uint8_t advance;       /* of k, to the first coefficient: run + 1, or END_OF_BLOCK */
-    uint8_t advance2;      /* from there to the second; 0: there is none */
+    uint8_t advance2;      /* from there to the second; 0: no second one */
     uint8_t bits1;         /* of the first alone */
     int16_t value, value2; /* the same when there is no second */
     /* bits == 0: the value does not fit. bits1: of the code (0: it does not fit either), advance:

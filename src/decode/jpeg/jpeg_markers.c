@@ -87,7 +87,7 @@ static uint32_t read_quantisers(struct stk_jpeg_frame *frame, struct stk_view se
     return STK_JPEG_DECODED;
 }
 
-/* DHT (B.2.4.2). Whether the counts make a prefix code is seen when the table is built. */
+/* DHT (B.2.4.2). The counts are checked to make a prefix code when the table is built. */
 static uint32_t read_codes(struct stk_jpeg_frame *frame, struct stk_view segment)
 {
     size_t at = 0;

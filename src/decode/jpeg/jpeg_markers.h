@@ -8,7 +8,7 @@
 #define STK_JPEG_BLOCKS_MAX 10u  /* in an MCU (B.2.3) */
 #define STK_JPEG_SIDE_MAX 65500u /* libjpeg's JPEG_MAX_DIMENSION */
 
-/* Where the k-th coefficient of a block stands: row * 8 + column (figure A.6). */
+/* The position of the k-th coefficient of a block: row * 8 + column (figure A.6). */
 extern const uint8_t stk_jpeg_zigzag[64];
 
 static inline uint32_t stk_jpeg_div_ceil(uint64_t a, uint64_t b)

@@ -1,9 +1,10 @@
-/* decode/jpeg/jpeg_oracle_test.h: what libjpeg-turbo makes of the same bytes, and both compared.
+/* decode/jpeg/jpeg_oracle_test.h: decodes the same bytes with libjpeg-turbo, and compares both
+ * results.
  *
  *   bytes, box -> oracle (rows 0 up to the end of the box, first warning, error) -> compare
  *
- * Owner: the test or fuzz target that includes it. Threads: one. Memory: malloc, kept for the
- * next picture. Bound: ORACLE_BYTES_MAX of pixels. */
+ * Owner: the test or fuzz target that includes it. Threads: one. Memory: malloc, reused for the
+ * next image. Bound: ORACLE_BYTES_MAX of pixels. */
 #ifndef DECODE_JPEG_JPEG_ORACLE_TEST_H
 #define DECODE_JPEG_JPEG_ORACLE_TEST_H
 
@@ -23,7 +24,7 @@ struct oracle {
     uint32_t width, height;
     uint8_t *pixels; /* RGBX, owned */
     size_t capacity; /* bytes */
-    uint32_t rows;   /* that came before the first warning or error */
+    uint32_t rows;   /* before the first warning or error */
     bool warned, failed;
     bool ended;                 /* bits were wanted behind the end of the data */
     char text[JMSG_LENGTH_MAX]; /* of the first */
@@ -61,7 +62,7 @@ static inline void oracle_ignore(j_common_ptr cinfo)
     (void)cinfo;
 }
 
-/* Decodes rows 0 to end_y with all defaults. Whatever happens, oracle says so. */
+/* Decodes rows 0 to end_y with all defaults. The result, whatever it is, is in oracle. */
 static inline void oracle_decode(struct oracle *oracle, struct stk_view bytes, uint32_t end_y)
 {
     struct jpeg_decompress_struct cinfo = {0};
@@ -130,8 +131,8 @@ static inline uint8_t *oracle_marks(struct stk_jpeg_decoder *decoder, struct stk
     return marks;
 }
 
-/* Our answer to a box, its pixels compared as far as they came. NULL: as it should be; else what
- * is wrong. *reason_out: why there was no answer. */
+/* Our answer for a box, with the returned pixels compared. Returns NULL if it is right; else the
+ * difference. *reason_out: why there was no answer. */
 static inline const char *oracle_compare(struct oracle *oracle, struct stk_jpeg_decoder *decoder,
                                          struct stk_view bytes, const struct stk_jpeg_box *box,
                                          const struct stk_jpeg_entry_points *marks,
@@ -146,7 +147,7 @@ static inline const char *oracle_compare(struct oracle *oracle, struct stk_jpeg_
     if (*reason_out) {
         return NULL;
     }
-    /* Blocks of exactly their sizes, for sanitizers; malloc gives no zeros. */
+    /* Blocks of exactly their sizes, for sanitizers; malloc does not zero them. */
     space_bytes = stk_jpeg_workspace_bytes(&frame, box);
     space = aligned_alloc(64, stk_round_up(space_bytes, 64));
     row = malloc(row_bytes);

@@ -14,13 +14,14 @@
 struct stk_jpeg_kernels {
     const char *name;
     const struct stk_jpeg_entropy_kernels *entropy;
-    /* Where a coefficient lies in the block, and its factor in the quantiser: 0..63. */
+    /* The position of a coefficient in the block, and of its factor in the quantiser: 0..63. */
     uint32_t (*coefficient_index)(uint32_t row, uint32_t column);
     stk_jpeg_idct *idct;
     /* Twice as wide: out[0..2 * count). in[-1] and in[count] are its neighbours, or copies of the
-     * first and last sample, which comes to what libjpeg does at an image's sides. */
+     * first and last sample, which gives libjpeg's result at an image's sides. */
     void (*upsample_h2v1)(const uint8_t *in, uint32_t count, uint8_t *out);
-    /* One row of twice as many: 3 parts of the near row, 1 of the far; below: the far one is. */
+    /* One row of twice as many: 3 parts of the near row, 1 of the far row; below: the far row is
+     * the one below. */
     void (*upsample_h1v2)(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
                           uint8_t *out);
     /* Both. */

@@ -24,9 +24,9 @@ INLINE __m256i load_wide(const uint8_t *from)
 
 /* ---- inverse transform --------------------------------------------------------------------
  *
- * Eight columns at once. Inputs come in pairs of 16 bits that are multiplied with two constants
- * and added: a = in0 in4, b = in2 in6, c = in7 in1, d = in3 in5 of columns 0..7. The block lies
- * so in memory (avx2_coefficient_index), so that the first pass only loads. */
+ * Eight columns at once. Inputs are pairs of 16 bits that are multiplied with two constants and
+ * added: a = in0 in4, b = in2 in6, c = in7 in1, d = in3 in5 of columns 0..7. The block has this
+ * order in memory (avx2_coefficient_index), so that the first pass only loads. */
 
 struct pairs {
     __m256i a, b, c, d;

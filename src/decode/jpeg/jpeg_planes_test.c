@@ -1,6 +1,6 @@
 /* Goal: the sample kernels in plain C (jpeg_planes.c), in AVX2, and in SSE2 or NEON
- * (jpeg_planes_simd.c) give the same bytes, of hostile coefficients too, and write nothing beside
- * them; so does unstuffing.
+ * (jpeg_planes_simd.c) give the same bytes, for arbitrary coefficients too, and write nothing
+ * outside their output; so does unstuffing.
  * Approach: random blocks, samples and counts through the kernels of each kind, compared; needs no
  * library, so that scripts/arm64 runs it too. Takes a seed as its argument. */
 #include "base/random.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIDE 64u   /* before and behind what is compared */
+#define SIDE 64u   /* before and after the compared bytes */
 #define COUNT 200u /* samples at most */
 #define ROW (4 * COUNT + 2 * SIDE)
 
@@ -31,7 +31,7 @@ static void fill(uint8_t *bytes, size_t count)
     }
 }
 
-/* What rows of `count` values look like behind both; plain's are of the first. */
+/* The expected rows of `count` values after both; plain's are of the first. */
 static void same(const char *name, uint8_t got[2][ROW], size_t bytes, size_t slack)
 {
     T_TRUE(name, memcmp(got[0] + SIDE, got[1] + SIDE, bytes) == 0);
@@ -46,7 +46,7 @@ static void same(const char *name, uint8_t got[2][ROW], size_t bytes, size_t sla
 
 /* ---- blocks ---- */
 
-/* Of as many coefficients as a picture may have, or of any 16 bits. */
+/* Blocks of as many coefficients as an image may have, or of any 16 bits. */
 static void draw_block(int16_t rows[64], int16_t quantiser[64])
 {
     uint32_t dense = 1 + draw(64), bits = 1 + draw(16);
@@ -183,7 +183,8 @@ static void test_unstuffing(uint32_t rare)
     }
 }
 
-/* Of windows of one long segment: their bytes, where each is in the file, and what may be read. */
+/* Windows of one long segment: their bytes, the position of each in the file, and the bytes that
+ * may be read. */
 static void test_windows(uint32_t rare)
 {
     static uint8_t window[STK_JPEG_WINDOW_BYTES], in[1u << 17], want[1u << 17];
@@ -231,7 +232,7 @@ static void test_windows(uint32_t rare)
     }
 }
 
-/* What stands behind a segment, all of whose bits were used. */
+/* The data after a segment, all of whose bits were used. */
 static const struct restart_row {
     const char *name;
     uint8_t bytes[6];
@@ -269,7 +270,7 @@ static void test_restarts(void)
     }
 }
 
-/* AUTO is the best that there is; NONE is asked for elsewhere. */
+/* AUTO selects the best kernels; NONE is requested elsewhere. */
 static void test_choice(void)
 {
     const struct stk_jpeg_kernels *best = stk_jpeg_kernels_get(STOKER_SIMD_AVX2);

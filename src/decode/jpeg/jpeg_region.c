@@ -30,11 +30,12 @@ struct plane {
 };
 
 struct stk_jpeg_decoder {
-    void *memory; /* owned; this lies in it, aligned as blocks and tables want it */
+    void *memory; /* owned; this is inside it, aligned for blocks and tables */
     const struct stk_jpeg_kernels *kernels; /* borrowed: static */
     struct stk_jpeg_mcu_state streams[2];   /* the second: of the row below, see run_indexed_rows */
     struct stk_jpeg_huffman_cache tables;
-    int16_t quantisers[3][64] __attribute__((aligned(64))); /* of components, as blocks lie */
+    /* of components, in the order of blocks */
+    int16_t quantisers[3][64] __attribute__((aligned(64)));
 
     /* The image in progress. */
     const struct stk_jpeg_frame *frame; /* borrowed until the next begin */
@@ -106,7 +107,7 @@ uint64_t stk_jpeg_decoder_bytes(void)
     return sizeof(struct stk_jpeg_decoder) + ALIGN;
 }
 
-/* ---- what a box needs --------------------------------------------------------------------- */
+/* ---- the parts that a box needs ------------------------------------------------------------ */
 
 /* How libjpeg upsamples a component (jdsample.c, jinit_upsampler). */
 static uint32_t method_of(const struct plane *plane)
@@ -152,7 +153,7 @@ uint64_t stk_jpeg_workspace_max(uint32_t width, const uint8_t *h, const uint8_t 
     return bytes;
 }
 
-/* MCU columns that hold the box and one sample of each component beside it. */
+/* The MCU columns that contain the box and one sample of each component on each side of it. */
 static void find_columns(const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
                          uint32_t *first_out, uint32_t *end_out)
 {
@@ -296,7 +297,7 @@ static uint32_t run_mcus(struct stk_jpeg_decoder *decoder, bool kept, uint32_t c
                                                                     : STK_JPEG_DECODED;
 }
 
-/* Fills the samples beside the image for upsampling: copies of its first and last samples. */
+/* Fills the samples outside the image for upsampling: copies of its first and last samples. */
 static void pad_sides(struct stk_jpeg_decoder *decoder)
 {
     for (uint32_t i = 0; i < decoder->frame->component_count; i++) {
@@ -319,7 +320,7 @@ static void pad_sides(struct stk_jpeg_decoder *decoder)
     }
 }
 
-/* All of an MCU row: damage beside the box is found as libjpeg would find it. */
+/* A complete MCU row: damage outside the box is found as libjpeg would find it. */
 static uint32_t run_row(struct stk_jpeg_decoder *decoder)
 {
     uint32_t first = decoder->column_first, end = decoder->column_end, reason;
@@ -615,7 +616,7 @@ uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-/* Row y of a component, which lies in the ring; rows beyond the last are copies of it. */
+/* Row y of a component, which is in the ring; rows after the last are copies of it. */
 static const uint8_t *plane_row(const struct plane *plane, int64_t y)
 {
     y = y < 0 ? 0 : y < plane->height ? y : plane->height - 1;

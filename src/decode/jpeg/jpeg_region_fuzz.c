@@ -1,8 +1,9 @@
-/* Any bytes as a JPEG, by us (plain and with vectors) and by libjpeg-turbo: where we answer, the
- * samples are the same and libjpeg has no complaint; with the picture's own marks, too. With marks
- * that lie (the file's bytes, or true ones of which some are changed) nothing breaks. The first 4
- * bytes choose the box, and what is changed. Reaches jpeg_markers.c, jpeg_huffman.c,
- * jpeg_segment.c, jpeg_planes.c, jpeg_planes_simd.c and jpeg_region.c. */
+/* Fuzz of jpeg_region.c: any bytes as a JPEG, decoded by stoker (plain and with vectors) and by
+ * libjpeg-turbo: if stoker returns rows, the samples are the same and libjpeg has no complaint;
+ * with the image's own entry points, too. With wrong entry points (the file's bytes, or right ones
+ * of which some are changed) nothing breaks. The first 4 bytes choose the box, and the changes.
+ * Reaches jpeg_markers.c, jpeg_huffman.c, jpeg_segment.c, jpeg_planes.c, jpeg_planes_simd.c and
+ * jpeg_region.c. */
 #include "decode/jpeg/jpeg_entropy.h"
 #include "decode/jpeg/jpeg_oracle_test.h"
 #include "decode/jpeg/jpeg_planes.h"
@@ -45,7 +46,7 @@ static void try_marks(struct stk_jpeg_decoder *decoder, struct stk_view picture,
     free(made);
 }
 
-/* Planes come to as far as rows did, with samples where they say. */
+/* Planes end where rows ended, with samples at the reported places. */
 static void try_bands(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_frame *frame,
                       const struct stk_jpeg_box *box, uint32_t of_rows)
 {
@@ -72,7 +73,7 @@ static void try_bands(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_fr
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    /* Kept, as a worker keeps them: one picture must not hurt the next. */
+    /* Reused, as a worker does: one image must not affect the next. */
     static struct stk_jpeg_decoder *decoders[3];
     struct stk_jpeg_frame frame;
     struct stk_jpeg_box box;

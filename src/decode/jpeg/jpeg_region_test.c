@@ -1,10 +1,10 @@
 /* Goal: a box of a JPEG equals libjpeg-turbo's full decode in each sample, or there is no answer
- * and a reason; damage never gives rows that libjpeg would warn of.
- * Method: pictures made here by libjpeg over sizes, samplings, qualities, restart intervals,
- * tables and fillers, and by random coefficients; each decoded by libjpeg as anyone would, and
- * by jpeg_markers.c, jpeg_huffman.c, jpeg_segment.c, jpeg_planes.c and jpeg_region.c, plain, with
- * AVX2 and with SSE2 or NEON (jpeg_planes_simd.c), over corners and random boxes; planes are
- * upsampled here by jdsample.c's words. Takes a seed as its argument. */
+ * and a reason; damage never gives rows for which libjpeg would warn.
+ * Method: images made here by libjpeg over sizes, samplings, qualities, restart intervals, tables
+ * and fillers, and by random coefficients; each decoded by libjpeg with its defaults, and by
+ * jpeg_markers.c, jpeg_huffman.c, jpeg_segment.c, jpeg_planes.c and jpeg_region.c, plain, with AVX2
+ * and with SSE2 or NEON (jpeg_planes_simd.c), over corners and random boxes; planes are upsampled
+ * here as jdsample.c does. Takes a seed as its argument. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "decode/jpeg/jpeg_entropy.h"
@@ -42,7 +42,7 @@ struct made {
     uint32_t quality, content;
     bool optimized, progressive, arithmetic, wide_tables, rgb;
     uint32_t restart;
-    size_t scan; /* where the first segment behind SOI may go in */
+    size_t scan; /* the place after SOI where a segment may be inserted */
 };
 
 static struct made made;
@@ -94,7 +94,8 @@ static void set_shape(struct jpeg_compress_struct *cinfo)
     }
 }
 
-/* Coefficients up to what the code can say, and quantisers that make their products wrap. */
+/* Coefficients up to the largest that the code can express, and quantisers that make their products
+ * wrap. */
 static void write_coefficients(struct jpeg_compress_struct *cinfo)
 {
     jvirt_barray_ptr arrays[3];
@@ -373,7 +374,8 @@ static void test_small_mcus(void)
     }
 }
 
-/* Bits flipped, bytes changed, ends cut: what we answer, libjpeg answers without a warning. */
+/* Bits flipped, bytes changed, ends cut: if stoker returns rows, libjpeg does so without a
+ * warning. */
 static void test_damage(uint32_t count)
 {
     static uint8_t whole[FILE_BYTES_MAX];
@@ -398,7 +400,7 @@ static void test_damage(uint32_t count)
         box = random_box();
         oracle_decode(&oracle, view_of_made(), box.y + box.height);
         if (oracle.width != made.width || oracle.height != made.height) {
-            continue; /* the header changed: the box may lie outside */
+            continue; /* the header changed: the box may be outside */
         }
         for (int d = 0; d < 2; d++) {
             uint32_t reason;
@@ -450,7 +452,7 @@ static void test_reasons(void)
     T_STR("a byte between segments", stk_jpeg_reason_name(reason_of_made()), "odd header");
 }
 
-/* More tables than are kept, used in turn: each picture is right all the same. */
+/* More tables than are cached, used in turn: each image is right all the same. */
 static void test_table_cache(void)
 {
     for (uint32_t i = 0; i < 24; i++) {
@@ -490,7 +492,7 @@ static int sample_at(const struct stk_jpeg_plane *planes, uint32_t c, int64_t i,
     return plane_samples[c][i][j];
 }
 
-/* Component c under a pixel, as jdsample.c says. */
+/* Component c under a pixel, as in jdsample.c. */
 static uint8_t upsampled(const struct stk_jpeg_plane *planes, uint32_t c, uint32_t x, uint32_t y)
 {
     const struct stk_jpeg_plane *plane = &planes[c];
@@ -510,7 +512,7 @@ static uint8_t upsampled(const struct stk_jpeg_plane *planes, uint32_t c, uint32
     return (uint8_t)(plane->smooth_x ? (3 * here + there + (x % 2 ? 2 : 1)) >> 2 : here);
 }
 
-/* All bands that a box needs, of them the samples under it and beside. */
+/* All bands that a box needs; of them the samples under it and next to it. */
 static void take_bands(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_plane *planes,
                        uint32_t count, const struct stk_jpeg_box *box)
 {
@@ -587,7 +589,7 @@ static void test_planes(uint32_t count)
     }
 }
 
-/* What is stored as RGB has no planes. */
+/* An image that is stored as RGB has no planes. */
 static void test_no_planes(void)
 {
     struct stk_jpeg_plane planes[3];
@@ -606,7 +608,7 @@ static void test_no_planes(void)
     free(space);
 }
 
-/* The same again by what is between the two. */
+/* The same tests with the SSE2 or NEON kernels in place of AVX2. */
 static void test_simd(bool is_long)
 {
     struct stk_jpeg_decoder *other = decoders[1];

@@ -142,7 +142,7 @@ bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment)
     if (segment->complete) {
         return !stk_jpeg_segment_overran(segment);
     }
-    bits->at -= bits->count / 8; /* whole bytes are read again, from their new place */
+    bits->at -= bits->count / 8; /* complete bytes are read again, from their new place */
     bits->count %= 8;
     rest = bits->at -
            (bits->count > 0); /* a byte in use stays in the window: its position may be requested */

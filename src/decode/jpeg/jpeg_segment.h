@@ -17,7 +17,7 @@
 #define STK_JPEG_WINDOW_BYTES (16u << 10)
 
 /* The next bits of the data, left in `buffer`: `count` are valid, and those below them are either
- * zero or what `at` points at, so that reading them again changes nothing. */
+ * zero or the bits at `at`, so that reading them again changes nothing. */
 struct stk_jpeg_bit_reader {
     uint64_t buffer;
     uint32_t count;

@@ -45,7 +45,7 @@ static uint32_t draw(uint32_t below)
     return corners_draw(&corners, below);
 }
 
-/* ---- what a picture is ---------------------------------------------------------------------- */
+/* ---- properties of an image ---------------------------------------------------------------- */
 
 /* Blocks of an MCU; 0: factors that do not divide the largest, which libjpeg cannot do. */
 static int blocks_of(const struct sampling *sampling)
@@ -115,8 +115,8 @@ static void draw_row(uint8_t *row, uint32_t y)
 
 /* ---- tables --------------------------------------------------------------------------------- */
 
-/* Lengths of a prefix code of `symbols` codes, all ones not among them: begun with all of 16 bits
- * or less, shortened by chance as far as there is room (Kraft). */
+/* Lengths of a prefix code of `symbols` codes, without the code of all ones: all 16 bits or less at
+ * first, then shortened at random as far as possible (Kraft). */
 static void draw_lengths(uint32_t symbols, uint8_t *counts)
 {
     uint32_t lengths[256], room = 0xffff; /* in codes of 16 bits, but for the last */
@@ -139,8 +139,7 @@ static void draw_lengths(uint32_t symbols, uint8_t *counts)
     }
 }
 
-/* A table of which nobody can say that it is the standard's: all symbols that there can be, in any
- * order. */
+/* A table that cannot be taken for a standard one: all possible symbols, in random order. */
 static void draw_table(j_compress_ptr cinfo, JHUFF_TBL **table, bool ac)
 {
     static const uint32_t dc_symbols = 12;
@@ -360,8 +359,8 @@ static void put_tables(uint8_t marker, const uint8_t *content, size_t bytes)
     }
 }
 
-/* Padding that is not all ones, or else the end of a code: it may have one more byte to spare than
- * a code can take, which libjpeg sees or not, as it has read ahead. */
+/* Padding that is not all ones, or could be the end of a code: it may have one more byte than a
+ * code can take, which libjpeg notices or not, as it has read ahead. */
 static void change_end(uint8_t *byte)
 {
     uint8_t changed = *byte & (uint8_t)(draw(8) ? 0xff : 0xff << draw(8));

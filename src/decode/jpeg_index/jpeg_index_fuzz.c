@@ -1,6 +1,6 @@
-/* Any bytes as a file of marks: as they are, and with right sums behind them (the last 8 bytes say
- * where the table begins), so that what is in it is reached. Whatever is found is inside the file.
- * Reaches jpeg_index.c. */
+/* Fuzz of jpeg_index.c: any bytes as a JPEG index: unchanged, and with right sums after them (the
+ * last 8 bytes say where the table begins), so that its content is reached. Every result is inside
+ * the file. */
 #include "base/xxh3.h"
 #include "decode/jpeg_index/jpeg_index_file.h"
 #include "test/overwrite.h"
@@ -59,7 +59,7 @@ static void seal_and_look(const uint8_t *data, size_t bytes)
     image = aligned_alloc(8, size);
     memcpy(image, data, data_bytes);
     memcpy(&foot.table_at, image + data_bytes - 8, 8);
-    if (data_bytes >= sizeof head) { /* what is compared with constants */
+    if (data_bytes >= sizeof head) { /* the values that are compared with constants */
         memcpy(&head.samples, image + offsetof(struct stk_jpeg_index_header, samples), 16);
         memcpy(head.magic, STK_JPEG_INDEX_HEADER_MAGIC, sizeof head.magic);
         memcpy(image, &head, sizeof head);

@@ -1,9 +1,9 @@
-/* Goal: what was written of each sample is found again, for the very picture and no other; a file
- * that is damaged, cut, another version's or another data set's is refused, or gives no marks of
- * its damaged pages; places that contradict each other are never read.
- * What is told to be written is there after a power cut, and a write that fails leaves nothing.
- * Method: files in the simulated world, each byte changed in turn, files of wrong shapes under
- * right sums, each call that may fail. Covers jpeg_index.c and jpeg_index_write.c. */
+/* Goal: the entries of each sample are found again, for its image and no other; a file that is
+ * damaged, cut, of another version or of another data set is refused, or returns no entry points of
+ * its damaged pages; contradictory places are never read. A file whose write succeeded exists after
+ * a power cut, and a write that fails leaves nothing.
+ * Method: files in the simulator, each byte changed in turn, files of wrong structure with right
+ * sums, each call that may fail. Covers jpeg_index.c and jpeg_index_write.c. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/xxh3.h"
@@ -116,7 +116,7 @@ static void test_whole(struct stk_io *world)
     stk_jpeg_index_close(NULL);
 }
 
-/* Each byte in turn: refused, or no more is lost than its page tells, and nothing is wrong. */
+/* Each byte in turn: refused, or only the entries of its page are lost, and none is wrong. */
 static void test_damage(void)
 {
     uint8_t *bytes = (uint8_t *)image;
@@ -152,7 +152,7 @@ static void test_damage(void)
     bytes[3] ^= 1;
 }
 
-/* Right sums over what is wrong. */
+/* Right sums over wrong content. */
 static void seal(struct stk_jpeg_index_footer *foot)
 {
     uint8_t *bytes = (uint8_t *)image;
@@ -264,7 +264,7 @@ static void test_contradictions(void)
 
 /* ---- a file of any shape -------------------------------------------------------------------- */
 
-/* What a file says of itself; its sums are right. */
+/* The header of a file; its sums are right. */
 struct shape {
     const char *name;
     uint64_t data_bytes;        /* before the sums of pages */
@@ -338,7 +338,7 @@ static void test_shapes(void)
     {
         T_EQ(shape->name, open_shape(shape), shape->want);
     }
-    /* bytes - pages_at, modulo 2^64, is what the sums of so many pages take, and the foot. */
+    /* bytes - pages_at, modulo 2^64, is the size of the sums of so many pages, and the foot. */
     far.pages = UINT64_MAX / (STK_JPEG_INDEX_PAGE_BYTES + 8) + 1;
     far.pages_at = bytes - sizeof(struct stk_jpeg_index_footer) - 8 * far.pages;
     STK_ASSERT((far.pages_at + STK_JPEG_INDEX_PAGE_BYTES - 1) / STK_JPEG_INDEX_PAGE_BYTES ==
@@ -351,9 +351,8 @@ static void test_shapes(void)
 /* ---- writing -------------------------------------------------------------------------------- */
 
 #define LARGE_SAMPLES 200u
-#define LARGE_BYTES                                                                                \
-    20000u /* of a sample's entries: in all more than the writer's buffer, thrice                  \
-            */
+/* Bytes of a sample's entries: in total three times the writer's buffer, and more. */
+#define LARGE_BYTES 20000u
 
 static int add_large(struct stk_jpeg_index_writer *writer)
 {
@@ -408,7 +407,7 @@ static bool exists(struct stk_io *world, const char *path)
     return true;
 }
 
-/* Each call that may fail, in turn: no half file under its name, and nothing left beside it. */
+/* Each call that may fail, in turn: no partial file under its name, and no other file left. */
 static void test_writer_fails(struct stk_io *world)
 {
     uint64_t calls = stk_sim_calls(world);
@@ -538,7 +537,7 @@ static bool overlap(uint64_t page, uint64_t from, uint64_t end)
     return from < (page + 1) * STK_JPEG_INDEX_PAGE_BYTES && end > page * STK_JPEG_INDEX_PAGE_BYTES;
 }
 
-/* A page is damaged: exactly what lies on it is lost, whatever was looked at before. */
+/* A page is damaged: exactly the entries on it are lost, whatever was read before. */
 static void check_lost(struct stk_view file, const struct stk_jpeg_index_footer *foot,
                        uint64_t page)
 {
@@ -571,7 +570,7 @@ static void test_pages(struct stk_io *world)
     uint64_t pages;
 
     memcpy(&foot, bytes + file.bytes - sizeof foot, sizeof foot);
-    pages = foot.pages_at / STK_JPEG_INDEX_PAGE_BYTES; /* whole ones */
+    pages = foot.pages_at / STK_JPEG_INDEX_PAGE_BYTES; /* complete pages */
     T_TRUE("many", pages > 3u * 64 + 1);
     for (uint64_t page = 1; page < pages; page++) {
         check_lost(file, &foot, page);
@@ -614,7 +613,7 @@ static void test_two_pages(struct stk_io *world)
     stk_jpeg_index_close(marks);
 }
 
-/* Given up before its end. */
+/* Cancelled before its end. */
 static void test_writer_given_up(struct stk_io *world)
 {
     struct stk_jpeg_index_options plan = {PATH, LARGE_SAMPLES, 4, identity};
@@ -631,7 +630,7 @@ static void test_writer_given_up(struct stk_io *world)
     T_TRUE("none", !writer);
 }
 
-/* A file that is told to be there is there after a power cut, and whole. */
+/* A file whose write succeeded exists after a power cut, completely. */
 static void test_power(struct stk_io *world)
 {
     T_EQ("remove", stk_io_remove(world, PATH, NULL), 0);

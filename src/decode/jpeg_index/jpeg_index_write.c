@@ -1,4 +1,4 @@
-/* Making the file: entries as they come, the table and the sums of pages behind them. */
+/* Writes the file: entries in the order of samples, then the table and the sums of pages. */
 #include "decode/jpeg_index/jpeg_index_file.h"
 
 #include "base/mem.h"

@@ -5,9 +5,9 @@
 
 #define ONE 65536
 
-/* torchvision multiplies in float32, where products that should be whole come out whole; with a
- * factor of 16 fraction bits they fall short by up to 255 / 2, or come as much too high: half of
- * that is added before the cut. */
+/* torchvision multiplies in float32, where a product with an exact integer value is exact; with a
+ * factor of 16 fraction bits it is too low or too high by up to 255 / 2: half of that is added
+ * before the cut. */
 #define NUDGE 64
 
 /* Half away from zero. */

@@ -1,7 +1,7 @@
 /* Goal: colour jitter is torchvision's within 1/255, the same on both paths, in the given order.
- * Method: rows of what torchvision 0.28 (v2, uint8 tensors) gives for eight pixels; grey against a
- * division for all colours; a digest of all steps; random pictures of every small length, plain C
- * against AVX2. usage: color_jitter_test [seed] */
+ * Method: rows of the results of torchvision 0.28 (v2, uint8 tensors) for eight pixels; grey
+ * against a division for all colours; a digest of all steps; random images of every small length,
+ * plain C against AVX2. usage: color_jitter_test [seed] */
 #include "decode/pixel/color_jitter.h"
 
 #include "base/crypto/digest.h"

@@ -257,7 +257,7 @@ static uint16_t to_float16(float value)
     if (exponent >= 127 + 16) {
         result = 0x7c00; /* too large: infinity */
     } else if (exponent >= 127 - 14) {
-        /* A carry out of the fraction goes into the exponent, up to infinity, as it should. */
+        /* A carry out of the fraction increments the exponent, up to infinity, as required. */
         result = shift_rounded(size - ((127 - 15) << 23), 13);
     } else if (exponent >= 127 - 25) {
         result = shift_rounded((size & 0x7fffff) | 0x800000, 126 - exponent);

@@ -41,7 +41,7 @@ struct stk_pixel_kernels {
      * samples past the last that is needed, writes full blocks of STK_RESIZE_SHUFFLES_OUTPUTS. */
     void (*horizontal_one)(const struct stk_resize_shuffles *picks, const uint8_t *in,
                            uint8_t *out);
-    /* Row y of an image into its slot; reads and writes nothing beside it. */
+    /* Writes row y of an image into its slot; reads and writes nothing outside. */
     void (*convert)(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
                     void *slot);
     /* Pixels in place: see decode/pixel/color_jitter.h. */

@@ -366,7 +366,7 @@ static void convert_streamed(const struct stk_pixel_convert *convert, const uint
         }
     }
     if (y == 0 || y + 1 == convert->height) {
-        _mm_sfence(); /* the image's last row, whichever end it came from */
+        _mm_sfence(); /* the image's last row, in either direction */
     }
 }
 

@@ -1,7 +1,8 @@
 /* Goal: plain C, AVX2, and SSE2 or NEON (pixel_kernels_simd.c) give the same bytes, write nothing
- * beside the slot, and convert as IEEE 754 says. Method: every type, layout and width up to 67 with
- * random pixels, the slot between guards; every 8-bit value against the conversion in doubles; F16C
- * hardware where there is one is AVX2's path. usage: pixel_kernels_test [seed] */
+ * outside the slot, and convert according to IEEE 754.
+ * Method: every type, layout and width up to 67 with random pixels, the slot between guards; every
+ * 8-bit value against the conversion in doubles; AVX2's path uses F16C hardware if there is one.
+ * usage: pixel_kernels_test [seed] */
 #include "decode/pixel/pixel_kernels_inner.h"
 
 #include "base/mem.h"
@@ -28,9 +29,9 @@ static void fill(uint8_t *bytes, size_t count)
     }
 }
 
-/* One kind of slot at one width, on both paths, so many bytes behind a line of the caches. The rows
- * lie at odd addresses and end at the end of their block, so that a sanitizer sees a read past
- * them. */
+/* One kind of slot at one width, on both paths, so many bytes after the start of a cache line. The
+ * rows are at odd addresses and end at the end of their block, so that a sanitizer detects a read
+ * past them. */
 static void compare_at(const struct stk_pixel_kernels *const *kernels,
                        struct stk_pixel_convert *convert, size_t shift)
 {
@@ -60,7 +61,7 @@ static void compare_at(const struct stk_pixel_kernels *const *kernels,
     stk_free(row);
 }
 
-/* Where rows can be written past the caches, and where they cannot. */
+/* Rows that can be written with non-temporal stores, and rows that cannot. */
 static void compare_convert(const struct stk_pixel_kernels *const *kernels,
                             struct stk_pixel_convert *convert)
 {
@@ -83,8 +84,8 @@ static void test_same_converts(const struct stk_pixel_kernels *const *kernels)
     }
 }
 
-/* The 16-bit types of values far outside the usual, where exponents end: all AVX2 pixels go
- * through the hardware, all plain ones through the table. */
+/* The 16-bit types for extreme values, at the limits of exponents: the hardware converts all AVX2
+ * pixels, the table all plain ones. */
 static void test_same_extremes(const struct stk_pixel_kernels *const *kernels)
 {
     static const float scales[] = {1e-9f, 1e-7f, 2.4e-7f, 1e-6f, 3e-5f, 1.0f, 300.0f, 1e6f};
@@ -102,7 +103,7 @@ static void test_same_extremes(const struct stk_pixel_kernels *const *kernels)
     }
 }
 
-/* Scales at which some value lies just between two of 16 bits: rounded to the even one. */
+/* Scales at which some value is exactly between two 16-bit values: rounded to the even one. */
 static void test_same_ties(const struct stk_pixel_kernels *const *kernels)
 {
     uint8_t row[4 * 256];
@@ -162,7 +163,7 @@ static double brain_value(uint16_t bits)
     return (double)value;
 }
 
-/* Each of the 256 values, normalised, lies within half a last place of the exact one. */
+/* Each of the 256 values, normalised, is within half a unit in the last place of the exact one. */
 static void test_values(const struct stk_pixel_kernels *kernels)
 {
     uint8_t row[4 * 256];

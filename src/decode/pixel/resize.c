@@ -19,7 +19,7 @@ struct stk_resize {
     const struct stk_pixel_kernels *kernels;
     struct stk_resize_block block; /* owned; everything below is cut from it */
 
-    /* Of the image in hand. */
+    /* Of the current image. */
     struct stk_resize_weights across, down;
     const uint8_t **taps; /* [most taps of an output row] */
     uint8_t *stage;       /* STAGE_ROWS source rows; not used when `across` copies */

@@ -24,7 +24,7 @@ static inline struct stk_resize_axis stk_resize_plan_vertical(const struct stk_r
                                     plan->window_height, plan->filter,        false};
 }
 
-#define STK_RESIZE_BLOCK_ALIGN 64u /* of a block's start; taken beside what is cut from it */
+#define STK_RESIZE_BLOCK_ALIGN 64u /* of a block's start; in addition to the parts of the block */
 
 struct stk_resize_block {
     uint8_t *memory; /* owned; NULL: none yet */

@@ -10,8 +10,8 @@
 #define ALIGN_BYTES 64u
 #define GROUP 4u /* rows that are narrowed together */
 
-/* Rows that a ring holds beside the taps of an output row: those that come at once while another
- * plane, which lags behind by less than a band, is waited for. */
+/* Rows that a ring holds in addition to the taps of an output row: those that are pushed together
+ * while another plane, which is less than a band behind, is incomplete. */
 #define RING_MORE (2 * STK_RESIZE_PLANAR_ROWS)
 
 struct part {
@@ -19,7 +19,7 @@ struct part {
     struct stk_resize_shuffles picks; /* of `across`, when the image is picked */
     uint32_t x0, y0, y1; /* samples that are needed: columns from x0 on, rows [y0, y1) */
     uint32_t width;      /* of the columns */
-    uint32_t given;      /* the row behind the last that came, y0 at least */
+    uint32_t given;      /* the row after the last pushed one, y0 at least */
     uint8_t *ring;       /* ring_rows narrow rows */
     uint8_t *out;        /* one finished row */
 };
@@ -28,7 +28,7 @@ struct stk_resize_planar {
     const struct stk_pixel_kernels *kernels;
     struct stk_resize_block block; /* owned; everything below is cut from it */
 
-    /* Of the image in hand. */
+    /* Of the current image. */
     struct part parts[STK_RESIZE_PLANES_MAX];
     uint32_t part_count, width;
     const uint8_t **taps; /* [most taps of an output row] */
@@ -60,7 +60,7 @@ static struct layout layout_of(const struct stk_resize_plan *plan)
     layout.down = layout.across + stk_resize_weights_bytes(&across, true);
     layout.taps = layout.down + stk_resize_weights_bytes(&down, false);
     layout.woven = layout.taps + stk_round_up(down_taps * sizeof(uint8_t *), ALIGN_BYTES);
-    /* Weaving and the horizontal pass go on in whole vectors and groups of taps. */
+    /* Interleaving and the horizontal pass use complete vectors and groups of taps. */
     layout.narrow =
         layout.woven +
         stk_round_up(GROUP * (plan->source_width + across_taps + STK_RESIZE_PLANAR_ROW_SLACK),

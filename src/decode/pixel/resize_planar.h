@@ -54,9 +54,9 @@ struct stk_resize_planar_rows {
     size_t stride;
     uint32_t y, count, column;
 };
-/* The next rows of a plane, top down; those that are not needed are passed over, and may be left
- * out before the first. At most STK_RESIZE_PLANAR_ROWS, and none ahead of what an output row lacks.
- */
+/* Pushes the next rows of a plane, from top to bottom; rows that are not needed are skipped, and
+ * may be left out before the first needed one. At most STK_RESIZE_PLANAR_ROWS, and none beyond what
+ * the next output row lacks. */
 void stk_resize_planar_push(struct stk_resize_planar *planar, uint32_t plane,
                             const struct stk_resize_planar_rows *rows);
 /* Computes output row `row` (ascending). Returns window_width samples of each plane, valid until

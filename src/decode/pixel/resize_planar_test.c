@@ -1,9 +1,9 @@
-/* Goal: planes that are resized as they are stored come to what upsampling and resizing say, on
- * every path, however their rows arrive.
- * Method: random plans, planes of all ratios; sums in doubles over upsampled samples, written down
- * again here, differ by what is rounded once in between; a plane that is not subsampled gives the
- * bytes of resize.c; plain C against AVX2, between guards; limits and fail-nth.
- * usage: resize_planar_test [seed]. Covers resize_shuffles.c. */
+/* Goal: planes that are resized as they are stored give the result of upsampling and resizing, on
+ * every path, in whatever pieces their rows are pushed.
+ * Method: random plans, planes of all ratios; sums in doubles over upsampled samples, reimplemented
+ * here, differ by the roundings in between; a plane that is not subsampled gives the bytes of
+ * resize.c; plain C against AVX2, between guards; limits and fail-nth. usage: resize_planar_test
+ * [seed]. Covers resize_shuffles.c. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "decode/pixel/pixel_kernels_inner.h"
@@ -224,8 +224,8 @@ static void test_sums(struct stk_resize_planar *const *planars)
         }
     }
     printf("furthest from the sums in doubles: %.3f\n", worst);
-    /* Half a level at the end, half of one in between (times 1.3 or so where bicubic weights are
-     * negative), and what 16 bits leave of the weights. */
+    /* Half a level at the end, half of one in between (times 1.3 or so if bicubic weights are
+     * negative), and the error of weights with 16 bits. */
     T_TRUE("rounding only", worst < 1.2);
 }
 

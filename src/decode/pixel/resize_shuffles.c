@@ -1,4 +1,4 @@
-/* Outputs, four by four: where their samples start, and which bytes each takes of them. */
+/* Outputs in groups of four: where their samples start, and which bytes each takes of them. */
 #include "decode/pixel/resize_shuffles.h"
 
 #include <string.h>

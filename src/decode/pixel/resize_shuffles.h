@@ -25,7 +25,7 @@ struct stk_resize_shuffles {
     int16_t *weights;
 };
 
-/* Whether no four outputs lie too far apart, however the samples were upsampled. Pure. */
+/* True if the samples of any four outputs fit the vectors, however they were upsampled. Pure. */
 bool stk_resize_shuffles_fit(const struct stk_resize_axis *plan);
 /* Memory for any axis of so many outputs and taps (a multiple of 4), a multiple of 64. Pure. */
 uint64_t stk_resize_shuffles_bytes(uint32_t count, uint32_t taps_max);

@@ -1,8 +1,8 @@
-/* Goal: a resized picture is torchvision's, on every path and however its rows arrive.
- * Method: digests of what torch 2.13 gives for fixed pictures (torch.nn.functional.interpolate of
- * uint8, antialias=True); random plans against sums in doubles written down again here; plain C
- * against AVX2; windows and flips against parts of the whole; limits and fail-nth.
- * usage: resize_test [seed]. Covers resize_weights.c. */
+/* Goal: a resized image is torchvision's, on every path and in whatever pieces its rows are pushed.
+ * Method: digests of the results of torch 2.13 for fixed images (torch.nn.functional.interpolate of
+ * uint8, antialias=True); random plans against sums in doubles, reimplemented here; plain C against
+ * AVX2; windows and flips against parts of the complete result; limits and fail-nth. usage:
+ * resize_test [seed]. Covers resize_weights.c. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/random.h"

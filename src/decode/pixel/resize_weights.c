@@ -19,7 +19,7 @@
 struct scaling {
     double scale;   /* samples for one output */
     double support; /* half the filter's width, in samples */
-    double inverse; /* of scale when it shrinks, else 1 */
+    double inverse; /* of scale if it shrinks, else 1 */
     uint32_t source;
     uint32_t filter;
 };
@@ -222,7 +222,7 @@ static double all_output_weights(struct stk_resize_weights *axis,
     for (uint32_t i = begin; i < end; i++) {
         uint32_t x = i - plan->window; /* wraps outside the window: not below window_count */
         bool wanted = x < plan->window_count;
-        /* Unwanted ones lend the place of output 0, which is filled after them or again. */
+        /* Unwanted ones use the place of output 0, which is filled after them or again. */
         uint32_t slot = !wanted ? 0 : plan->flip ? plan->window_count - 1 - x : x;
         double *weights = exact + (uint64_t)slot * axis->stride;
         uint32_t taps = output_weights(&scaling, i, &first, weights, axis->stride);
@@ -319,7 +319,8 @@ void stk_resize_weights_build(struct stk_resize_weights *axis, const struct stk_
 
 /* ---- samples that are not upsampled ---- */
 
-/* Most samples that lie under an output, neighbours and the pixels' own place included. */
+/* The largest number of samples under an output, including neighbours and the pixels' own
+ * position. */
 static uint32_t composed_stride(const struct stk_resize_axis *plan)
 {
     return (uint32_t)stk_round_up(stk_resize_weights_taps_max(plan) + 2, 4);
@@ -335,7 +336,7 @@ uint64_t stk_resize_weights_compose_bytes(const struct stk_resize_axis *plan, bo
     return composed_cut(plan, wide).end;
 }
 
-/* The sample beside that of pixel i, on the side where the pixel lies. */
+/* The sample next to that of pixel i, on the side of the pixel. */
 static uint32_t beside(const struct stk_resize_subsampling *samples, uint32_t i)
 {
     int64_t j = (int64_t)(i / 2) + (i % 2 ? 1 : -1);

@@ -55,14 +55,14 @@ uint64_t stk_resize_weights_bytes(const struct stk_resize_axis *plan, bool wide)
 void stk_resize_weights_build(struct stk_resize_weights *axis, const struct stk_resize_axis *plan,
                               bool wide, void *memory);
 
-/* An axis over samples that were not upsampled: what the axis over their pixels and upsampling
- * come to together. Sample j covers pixels j * ratio and following; pixel i is its sample, or with
- * `smooth` (ratio 2) 3/4 of it and 1/4 of the next one, towards which the pixel lies. */
+/* An axis over samples that were not upsampled: the combination of the axis over their pixels and
+ * of upsampling. Sample j covers pixels j * ratio and following; pixel i is its sample, or with
+ * `smooth` (ratio 2) 3/4 of it and 1/4 of the next one, towards which the pixel is. */
 struct stk_resize_subsampling {
-    uint32_t count; /* of all samples; beyond them lie copies of the first and the last */
+    uint32_t count; /* of all samples; after them follow copies of the first and the last */
     uint32_t ratio;
     bool is_smooth;
-    uint32_t pixel;      /* where the pixels' range starts */
+    uint32_t pixel;      /* the start of the pixels' range */
     uint32_t start, end; /* out: samples that are needed; axis->first counts from the start */
 };
 /* Returns the memory that compose needs for any such samples, a multiple of 64. */

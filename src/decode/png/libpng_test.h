@@ -1,9 +1,9 @@
-/* decode/png/libpng_test.h: what libpng makes of the same bytes, and both compared.
+/* decode/png/libpng_test.h: decodes the same bytes with libpng, and compares both results.
  *
  *   bytes -> libpng (rows up to the first warning or error) -> compare
  *
- * Owner: the test or fuzz target that includes it. Threads: one. Memory: malloc, kept for the
- * next picture. Bound: LIBPNG_BYTES_MAX of rows. */
+ * Owner: the test or fuzz target that includes it. Threads: one. Memory: malloc, reused for the
+ * next image. Bound: LIBPNG_BYTES_MAX of rows. */
 #ifndef DECODE_PNG_LIBPNG_TEST_H
 #define DECODE_PNG_LIBPNG_TEST_H
 
@@ -25,7 +25,7 @@ struct libpng {
     uint8_t *rows; /* owned */
     size_t capacity, row_bytes;
     uint32_t width, height;
-    uint32_t right; /* rows that came before the first warning or error */
+    uint32_t right; /* rows before the first warning or error */
     bool complained, failed;
     char text[200]; /* of the first */
     jmp_buf jump;
@@ -99,7 +99,7 @@ static inline void libpng_rows(png_structp reader, png_infop info, struct libpng
     }
 }
 
-/* All rows, as they are in the file. Whatever happens, libpng says so. */
+/* All rows, as they are in the file. The result, whatever it is, is in libpng. */
 static inline void libpng_decode(struct libpng *libpng, struct stk_view bytes)
 {
     png_structp reader =
@@ -118,9 +118,9 @@ static inline void libpng_decode(struct libpng *libpng, struct stk_view bytes)
     png_destroy_read_struct(&reader, &info, NULL);
 }
 
-/* Where libpng complains of what we do not see: of prefix codes that leave room (zlib refuses them,
- * RFC 1951 does not), and of the chunk behind the data, which it reads while zlib still has bytes
- * of a match to give. */
+/* Complaints of libpng about data that stoker accepts: incomplete prefix codes (zlib refuses them,
+ * RFC 1951 does not), and the chunk after the data, which it reads while zlib still has bytes of a
+ * match to return. */
 static inline bool libpng_is_stricter(const struct libpng *libpng, uint32_t y)
 {
     bool ahead = (uint64_t)(y - libpng->right) * (libpng->row_bytes + 1) <= 258;
@@ -130,7 +130,7 @@ static inline bool libpng_is_stricter(const struct libpng *libpng, uint32_t y)
                       strstr(libpng->text, "CRC") || strstr(libpng->text, "Not enough")));
 }
 
-/* Bytes first to end, of which the last may be used in part: bits behind a row are nobody's. */
+/* Bytes first to end, of which the last may be used in part: the bits after a row are undefined. */
 static inline bool libpng_same(const uint8_t *row, const uint8_t *want, uint64_t first,
                                uint64_t end_bits)
 {
@@ -141,7 +141,7 @@ static inline bool libpng_same(const uint8_t *row, const uint8_t *want, uint64_t
            (rest == 0 || (row[end] ^ want[end]) >> (8 - rest) == 0);
 }
 
-/* Our rows of a box, compared as far as they came: NULL, or what is wrong. *given_out: how many. */
+/* Compares our returned rows of a box: NULL, or the difference. *given_out: how many rows. */
 static inline const char *libpng_compare(const struct libpng *libpng, struct stk_view bytes,
                                          const struct stk_png_box *box, uint32_t vector,
                                          uint32_t *given_out)
@@ -156,7 +156,7 @@ static inline const char *libpng_compare(const struct libpng *libpng, struct stk
     if (!stk_png_frame_read(bytes, &frame)) {
         return NULL;
     }
-    /* Blocks of exactly their sizes, for sanitizers; malloc gives no zeros. */
+    /* Blocks of exactly their sizes, for sanitizers; malloc does not zero them. */
     space_bytes = stk_round_up(stk_png_workspace_bytes(&frame), 64);
     space = aligned_alloc(64, space_bytes);
     memset(space, 0xa5, space_bytes);

@@ -123,7 +123,7 @@ bool stk_png_frame_read(struct stk_view bytes, struct stk_png_frame *frame_out)
     }
     for (uint32_t i = 0; i < CHUNK_COUNT_MAX; i++) {
         at += 12 + chunk.content.bytes;
-        /* An IDAT's own checksum is looked at when its turn has come. */
+        /* An IDAT's own checksum is verified at its end. */
         if (bytes.bytes >= 8 && at <= bytes.bytes - 8 &&
             memcmp(bytes.data + at + 4, "IDAT", 4) == 0) {
             frame_out->data_at = at;

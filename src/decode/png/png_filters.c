@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) void unfilter_paeth(uint8_t *row, c
     }
 }
 
-/* For a unit that the compiler knows, the samples of a pixel are worked out side by side. */
+/* If the compiler knows the unit, the samples of a pixel are computed in parallel. */
 static inline __attribute__((always_inline)) void unfilter_unit(uint8_t *row, const uint8_t *above,
                                                                 size_t bytes, uint32_t unit)
 {

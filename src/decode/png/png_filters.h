@@ -12,8 +12,8 @@ enum stk_png_filter { STK_PNG_NONE, STK_PNG_SUB, STK_PNG_UP, STK_PNG_AVERAGE, ST
 
 struct stk_png_kernels {
     const char *name;
-    /* Four rows in place, one below the other, each `stride` bytes behind the one above it, and
-     * the first below `above`; `bytes` of pixels, of 3 or 4 bytes each. NULL: there is none. */
+    /* Four rows in place, one below the other, each `stride` bytes after the one above it, and the
+     * first below `above` (NULL: there is none); `bytes` of pixels, of 3 or 4 bytes each. */
     void (*unfilter_four)(uint8_t *rows, size_t stride, const uint8_t *above, size_t bytes,
                           uint32_t unit);
 };

@@ -1,6 +1,6 @@
-/* Four rows of 3 or 4 bytes a pixel at once. A pixel waits for its left neighbour, so one row alone
- * cannot be fast; but four rows, each a pixel behind the one above it, wait together: in a register
- * lie row k's pixels t - k, as 4 x 16 bits each. */
+/* Four rows of 3 or 4 bytes a pixel at once. A pixel depends on its left neighbour, so one row
+ * alone cannot be fast; but four rows, each a pixel behind the one above it, wait together: a
+ * register has row k's pixels t - k, as 4 x 16 bits each. */
 #include "decode/png/png_filters.h"
 
 #include <immintrin.h>
@@ -17,7 +17,8 @@ struct four {
     __m256i sub, up, average, paeth; /* all ones in the rows with that filter, in their samples */
 };
 
-/* What the pixel's left neighbour a, the one above it b and the one beside that c foretell. */
+/* The prediction from the pixel's left neighbour a, the one above it b and the one to the left of
+ * that c. */
 INLINE __m256i predict(const struct four *four, __m256i a, __m256i b, __m256i c)
 {
     __m256i to_a = _mm256_sub_epi16(b, c), to_b = _mm256_sub_epi16(a, c);
@@ -34,13 +35,13 @@ INLINE __m256i predict(const struct four *four, __m256i a, __m256i b, __m256i c)
 }
 
 struct state {
-    __m256i out, above; /* of the step before: pixels taken back; and what lay above them */
+    __m256i out, above; /* of the step before: decoded pixels; and the pixels above them */
 };
 
 /* One step: raw bytes of four pixels, and the pixel above the first row's. */
 INLINE __m128i step(const struct four *four, struct state *state, __m128i raw, uint32_t first)
 {
-    /* Each row's pixel above is what the row above it came to one step before. */
+    /* Each row's pixel above is the result of the row above it one step before. */
     __m256i b = _mm256_permute4x64_epi64(state->out, 0x90); /* 0 0 1 2 */
     __m256i top = _mm256_castsi128_si256(_mm_cvtepu8_epi16(_mm_cvtsi32_si128((int)first)));
     __m256i out;
@@ -67,7 +68,7 @@ INLINE void store32(uint8_t *to, uint32_t value)
     memcpy(to, &value, sizeof value);
 }
 
-/* A pixel by itself, not a byte beside it. */
+/* A pixel alone, without the byte after it. */
 static uint32_t load_pixel(const uint8_t *from, uint32_t unit)
 {
     uint32_t value = 0;
@@ -97,8 +98,8 @@ static void step_side(const struct four *four, struct state *state, size_t t)
     }
 }
 
-/* The steps in which all rows have a pixel, and a byte behind it. Of 3 bytes a pixel the fourth is
- * the next pixel's first: nothing is foretold for it, so that it stays what it is. */
+/* The steps in which all rows have a pixel, and a byte after it. With 3 bytes a pixel the fourth is
+ * the next pixel's first: its prediction is zero, so that it does not change. */
 INLINE void run_inner(const struct four *four, struct state *state, size_t from, size_t to,
                       uint32_t unit)
 {

@@ -1,7 +1,7 @@
-/* Any bytes as a PNG, by us (plain and with vectors) and by libpng: where we give a row, it is the
- * same and libpng has no complaint. The first 5 bytes choose the box, and whether the checksums are
- * made right first. Reaches png_chunks.c, png_stream.c, png_filters.c, png_filters_avx2.c and
- * png_rows.c. */
+/* Fuzz of png_rows.c: any bytes as a PNG, decoded by stoker (plain and with vectors) and by libpng:
+ * if stoker returns a row, it is the same and libpng has no complaint. The first 5 bytes choose the
+ * box, and whether the checksums are corrected first. Reaches png_chunks.c, png_stream.c,
+ * png_filters.c, png_filters_avx2.c and png_rows.c. */
 #include "decode/png/libpng_test.h"
 
 #define CHOICE_BYTES 5u

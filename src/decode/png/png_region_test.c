@@ -1,7 +1,7 @@
-/* Goal: rows of a PNG equal libpng's in each byte up to the last column that is wanted, by vectors
- * and without; damage never gives rows that libpng would warn of or refuse.
- * Method: pictures made here by libpng over colours, depths, sizes, filters, sizes of IDAT, levels
- * and strategies; each read by libpng as anyone would, and by png_chunks.c, png_stream.c,
+/* Goal: rows of a PNG equal libpng's in each byte up to the last wanted column, with vectors and
+ * without; damage never gives rows for which libpng would warn or fail.
+ * Method: images made here by libpng over colours, depths, sizes, filters, sizes of IDAT, levels
+ * and strategies; each read by libpng with its defaults, and by png_chunks.c, png_stream.c,
  * png_filters.c, png_filters_avx2.c and png_rows.c over corners and random boxes; files with bits
  * flipped, bytes changed, ends cut, with the old checksums and with new ones. Takes a seed as its
  * argument. */
@@ -168,7 +168,7 @@ static struct stk_png_box random_box(void)
     return box;
 }
 
-/* One box by both codes, which must give all of its rows. */
+/* One box by both versions, which must return all of its rows. */
 static void check_box(const struct stk_png_box *box)
 {
     static const uint32_t vectors[] = {STOKER_SIMD_NONE, STOKER_SIMD_AUTO};
@@ -210,7 +210,7 @@ static void test_boxes(uint32_t count)
     }
 }
 
-/* Each width up to twelve pixels and each height up to nine, where groups of rows are not whole. */
+/* Each width up to twelve pixels and each height up to nine, with incomplete groups of rows. */
 static void test_sizes(void)
 {
     for (uint32_t width = 1; width <= 12; width++) {
@@ -236,7 +236,7 @@ static size_t find_chunk(const char *name)
     return at;
 }
 
-/* Bands that fill their room to the byte, and rows that do not fill whole groups of them. */
+/* Bands that fill their buffer to the byte, and rows that do not fill complete groups of them. */
 static void test_bands(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -250,9 +250,8 @@ static void test_bands(void)
     }
 }
 
-/* Rows larger than a band, all in one IDAT, which is larger than libpng takes of a small picture;
- * and one that is just as large as the picture.
- */
+/* Rows larger than a band, all in one IDAT, which is larger than libpng accepts for a small image;
+ * and one that is exactly as large as the image. */
 static void test_wide(void)
 {
     uint64_t idat_bytes;
@@ -311,7 +310,7 @@ static void damage(void)
     }
 }
 
-/* What we give libpng gives without a complaint. */
+/* An image that stoker leaves to libpng is decoded without a complaint. */
 static void test_damage(uint32_t count)
 {
     static uint8_t whole[FILE_BYTES_MAX];
@@ -333,7 +332,7 @@ static void test_damage(uint32_t count)
         box = random_box();
         libpng_decode(&libpng, view_of_made());
         if (libpng.width != made.width || libpng.height != made.height) {
-            continue; /* the header changed: the box may lie outside */
+            continue; /* the header changed: the box may be outside */
         }
         wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_SIMD_AUTO, &given);
         T_STR(describe(&box), wrong ? wrong : "", "");
@@ -432,7 +431,7 @@ static size_t draw_pieces(void)
     return find_chunk("IDAT");
 }
 
-/* What stands between two chunks of the data is its end, however short. */
+/* Any data between two chunks of the image data ends it, however short. */
 static void test_between(void)
 {
     static const char *const names[] = {"IDAT", "tEXt", "IDAt", "IDaT", "IEND", "abCd"};
@@ -474,7 +473,7 @@ static void test_ends(void)
     }
 }
 
-/* Data that goes on behind the last row by so many bytes. */
+/* Data that continues after the last row by so many bytes. */
 static void test_longer(void)
 {
     for (size_t more = 0; more < 4; more++) {
@@ -553,7 +552,7 @@ static void test_headers(void)
     }
 }
 
-/* Palettes of sizes that there are none of. */
+/* Palettes of invalid sizes. */
 static void test_palettes(void)
 {
     static const size_t sizes[] = {0, 3, 5, 767, 768, 769, 771};
@@ -570,8 +569,8 @@ static void test_palettes(void)
     }
 }
 
-/* Bytes in the last chunk behind the end of the data, few of which may be read with it, or more
- * than libpng takes of a chunk: each row alone, whether it comes to the end or not. */
+/* Bytes in the last chunk after the end of the data: few, which may be read with it, or more than
+ * libpng accepts in a chunk: each row alone, with and without reaching the end. */
 static void test_behind(void)
 {
     static const uint32_t counts[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2,  2,   2,
@@ -604,8 +603,8 @@ static void test_behind(void)
     }
 }
 
-/* Each beginning of a zlib stream whose own check is right: other windows, a dictionary, methods
- * that nobody has written down; in the first chunk, or behind one that is empty. */
+/* Each start of a zlib stream whose own check is right: other windows, a dictionary, undefined
+ * methods; in the first chunk, or after an empty one. */
 static void check_zlib_headers(bool behind_empty)
 {
     uint32_t taken = 0;

@@ -123,7 +123,7 @@ const uint8_t *stk_png_rows_next(struct stk_png_rows *rows)
 {
     STK_ASSERT(rows->y < rows->y_end);
     while (rows->y >= rows->band_first + rows->band_count) {
-        /* What is left of a band above the box is needed where its last row is. */
+        /* The rest of a band above the box is needed next to its last row. */
         while (rows->done < rows->band_count) {
             unfilter_more(rows);
         }

@@ -10,7 +10,7 @@ struct stk_png_stream {
     struct stk_view bytes; /* borrowed from the file */
     uint64_t at;           /* the next chunk */
     uint64_t chunk_bytes_max;
-    bool begun; /* the first byte of the data was seen */
+    bool begun; /* the first byte of the data was read */
 };
 
 _Static_assert(sizeof(struct stk_png_stream) <= (104u << 10), "fits into STK_PNG_FIXED_BYTES");
@@ -31,8 +31,8 @@ void stk_png_stream_begin(struct stk_png_stream *stream, struct stk_view bytes, 
     stream->begun = false;
 }
 
-/* Whether the data's first byte is the beginning of what zlib takes: ISA-L does not look at the
- * size of the window (RFC 1950, CINFO). */
+/* True if zlib accepts the data's first byte: ISA-L does not check the size of the window (RFC
+ * 1950, CINFO). */
 static bool begins(struct stk_png_stream *stream, const struct stk_view *content)
 {
     if (stream->begun || content->bytes == 0) {

@@ -39,7 +39,8 @@ static int raise_descriptor(int descriptor)
  * reset, every descriptor closed but two. */
 static int spawn(pid_t *process, const char *program, int socket, int arena)
 {
-    /* Libraries are found as they were for us; nothing else of the environment goes along. */
+    /* The helper finds libraries as this process did; the rest of the environment is not passed
+     * on. */
     const char *libraries = getenv("LD_LIBRARY_PATH");
     char path[4096] = "LD_LIBRARY_PATH=", name[] = PROGRAM;
     char *arguments[] = {name, NULL}, *environment[] = {NULL, NULL};
@@ -188,7 +189,7 @@ static bool own_file(char *path, size_t capacity)
 
 int stk_helper_process_locate(char *path, size_t capacity, struct stoker_error *error)
 {
-    /* Of a build folder, of a wheel; of an installed command or library. */
+    /* In a build folder, in a wheel; for an installed command or library. */
     static const char *const places[] = {PROGRAM, "../libexec/" PROGRAM, "../bin/" PROGRAM};
     char own[PATH_MAX] = "", *slash;
 

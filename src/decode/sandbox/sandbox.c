@@ -81,7 +81,7 @@ struct request {
     uint32_t *sequence; /* in the command */
     size_t command_bytes;
     struct stk_view bytes;
-    const char *path;       /* lies behind the bytes; NULL: there is none */
+    const char *path;       /* placed after the bytes; NULL: there is none */
     uint64_t touched_bytes; /* of the arena */
     uint64_t granted_bytes, memory_bytes_max, value_max;
     const _Atomic bool *cancelled;
@@ -269,12 +269,12 @@ static enum outcome receive(struct stk_sandbox_worker *helper, uint32_t timeout_
     return TOO_SLOW;
 }
 
-/* Ends the helper; how it had ended by itself (see stk_helper_process_stop). */
+/* Ends the helper; returns how it had ended by itself (see stk_helper_process_stop). */
 static int stop_helper(struct stk_sandbox_worker *helper, enum outcome outcome)
 {
     struct pollfd ended = {.fd = helper->child.handle, .events = POLLIN};
 
-    if (outcome == ENDED) { /* its socket closes a moment before it is gone */
+    if (outcome == ENDED) { /* its socket closes a moment before the process ends */
         poll(&ended, 1, END_MS);
     }
     helper->limit_bytes = 0;
@@ -426,7 +426,7 @@ static int check_reply(struct stk_sandbox_worker *helper, struct request *reques
 
 /* ---- asking ---- */
 
-/* Sends the command and its input. Returns false if the helper is gone. */
+/* Sends the command and its input. Returns false if the helper has ended. */
 static bool send_request(struct stk_sandbox_worker *helper, const struct request *request)
 {
     uint64_t limit = helper->sandbox->arena_bytes + PROGRAM_BYTES + request->memory_bytes_max;

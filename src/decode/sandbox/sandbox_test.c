@@ -1,8 +1,8 @@
-/* Goal: the same pixels with the sandbox as without, whatever the plan; a decoder in hostile hands
- * can do nothing but fail its own picture, soon, and the next one is decoded; nothing leaks.
- * Method: pictures made here, decoded both ways; stoker-decode-test, whose pictures can name what
- * it then tries (see rogue_main.c); /proc for what a helper holds; processes that are killed.
- * Covers helper_process.c. */
+/* Goal: the same pixels with the sandbox as without, for any plan; a compromised decoder can only
+ * fail its own image, soon, and the next one is decoded; nothing leaks.
+ * Method: images made here, decoded both ways; stoker-decode-test, whose images can name an action
+ * that it then tries (see rogue_main.c); /proc for the resources of a helper; processes that are
+ * killed. Covers helper_process.c. */
 #include "decode/sandbox/sandbox.h"
 
 #include "base/mem.h"
@@ -203,7 +203,7 @@ static void test_pixels(uint32_t vector)
                 struct stk_transform_plan *plan;
 
                 if (dtypes[i] == STOKER_UINT8 && count == STK_COUNT(chain)) {
-                    continue; /* what is normalised is no byte */
+                    continue; /* normalised values are not bytes */
                 }
                 plan = open_plan(chain, count, dtypes[i], layout);
                 same_pixels(jail, decoder, plan, png);
@@ -274,7 +274,7 @@ static void test_rogue(void)
             decode(jail, plan, (struct stk_view){(uint8_t *)text, (size_t)length}, &canvas, &error),
             STOKER_ERROR_CORRUPT);
         T_ERROR(row->what, &error);
-        /* Where the sanitizers' calls are let pass, others are refused without being killed. */
+        /* If the sanitizers' system calls are allowed, others are refused without a kill. */
         if (strcmp(error.what, "refused") != 0) {
             T_HAS(row->what, error.what, row->says);
             T_EQ(row->what, stk_sandbox_worker_process(jail) == 0, row->costs);
@@ -320,7 +320,7 @@ static void test_text(void)
 
 /* ---- members ---- */
 
-/* Parsed there: what is asked of it is what the document says; its helper is the pictures' own. */
+/* Parsed in the helper: the result is that of the document; the same helper decodes the images. */
 static void test_parse(void)
 {
     static const char json[] = "{\"a\": [1, 2, {\"b\": 7}]}";
@@ -382,8 +382,8 @@ static void test_parse(void)
     stk_sandbox_close(sandbox);
 }
 
-/* Crashes, loops, forbidden calls and lies of a parser: damage of the member, soon; the next is
- * parsed. Sizes that no answer of ours has are not believed. */
+/* Crashes, loops, forbidden calls and wrong replies of a parser: damage of the member, soon; the
+ * next is parsed. Impossible sizes in a reply are refused. */
 static void test_rogue_members(void)
 {
     static const char *const names[] = {"crash",      "exit",   "loop",        "open",
@@ -413,7 +413,7 @@ static void test_rogue_members(void)
     stk_sandbox_close(sandbox);
 }
 
-/* ---- what a helper holds ---- */
+/* ---- resources of a helper ---- */
 
 static void has_line(int process, const char *line)
 {
@@ -526,8 +526,8 @@ __attribute__((format(printf, 2, 3))) static void write_file(const char *path, c
     va_end(list);
 }
 
-/* Killed by somebody else before it is ready, some times and then no more, or for ever: no damage
- * of the picture, and no error as long as a helper comes in the end. */
+/* Killed from outside before it is ready, a few times or for ever: no damage of the image, and no
+ * error if a helper starts in the end. */
 static void test_killed_early(void)
 {
     static const struct row {
@@ -610,7 +610,7 @@ static void test_stop(void)
     stk_transform_plan_close(plan);
 }
 
-/* An engine's process that is killed takes its helper along, even one that loops. */
+/* When an engine's process is killed, its helper ends, too, even if it loops. */
 static void test_orphan(void)
 {
     static const char loop[] = "ROGUE loop";
@@ -648,7 +648,7 @@ static void test_orphan(void)
         char path[64], state = 0;
         snprintf(path, sizeof path, "/proc/%d/stat", helper);
         FILE *file = fopen(path, "r");
-        if (file) { /* a zombie that nobody has waited for is dead, too */
+        if (file) { /* a zombie that was not waited for is dead, too */
             state = fscanf(file, "%*d %*s %c", &state) == 1 ? state : 0;
             fclose(file);
         }
