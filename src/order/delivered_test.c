@@ -90,7 +90,7 @@ static void test_random(uint64_t key)
     for (int i = 0; i < 500; i++) {
         uint64_t what = stk_random_key(key, drawn++) % 30;
 
-        if (what == 0) { /* a state is asked for, and the stream goes on meanwhile */
+        if (what == 0) { /* a state is requested, and the stream continues meanwhile */
             struct stk_delivered copy = stream.given;
             uint64_t before = stream.sum, sum = sum_of(&stream, &copy);
 
@@ -144,7 +144,7 @@ static void test_full(void)
                                                          3 * (STK_DELIVERED_RUNS_MAX - 1), 4));
 }
 
-/* From a place to a later one: what a state lies behind the stream. */
+/* From one position to a later one: how far a state is behind the stream. */
 static void test_between(void)
 {
     static struct stream stream;

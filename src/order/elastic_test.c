@@ -21,7 +21,7 @@
 /* A wrapped step goes on past the end. */
 #define COUNTS_MAX (EPOCHS * SAMPLES_MAX + 2 * SLOTS_MAX)
 
-/* What a rank saves: the moving part of struct stoker_state. */
+/* What a rank saves: the variable part of struct stoker_state. */
 struct saved {
     uint64_t epoch, position, fingerprint;
 };
@@ -115,8 +115,8 @@ static struct saved step(struct history *history, const struct saved *at, bool c
     return next;
 }
 
-/* Some steps in one world; then the run goes on from what a rank saved: after the last step (a
- * resize), or after one before it (it died, and what came behind is done again). */
+/* Some steps in one world; then the run continues from a state that a rank saved: after the last
+ * step (a resize), or after an earlier one (it was killed, and the later steps are repeated). */
 static void stretch(struct history *history, uint64_t steps)
 {
     uint64_t ran = 1 + draw(history, steps);

@@ -115,7 +115,7 @@ stk_left_over_walk_from(const struct stk_order_column *column, uint64_t rest)
     return walk;
 }
 
-/* Goes past the left-over that ended a run. */
+/* Moves past the left-over that ended a run. */
 static inline void stk_left_over_walk_next(struct stk_left_over_walk *walk)
 {
     walk->rest += walk->column->left_overs - walk->column->rows;

@@ -532,7 +532,7 @@ static uint64_t sample_of_turn(const struct stk_order_epoch *epoch, uint64_t gro
     return sample_of_block(epoch, block * groups + group, drawn.remainder);
 }
 
-/* Writes the left-overs that come now, until a sample of the group comes or no row is left. */
+/* Writes the left-overs that are due, until a sample of the group is due or no row is left. */
 static void write_left_overs(const struct stk_order_epoch *epoch, struct column_writer *writer)
 {
     for (; writer->walk.run == 0 && writer->rows > 0; writer->rows--) {

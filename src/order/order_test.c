@@ -78,8 +78,8 @@ static bool is_exactly_once(const struct stk_order_epoch *epoch, uint64_t sample
     return true;
 }
 
-/* Stretches of positions of all lengths, also over the ends of the pool, have the samples that
- * they have one by one; and their fingerprints add up to the whole's. */
+/* Ranges of positions of all lengths, also over the ends of the pool, have the same samples as
+ * single positions; and their fingerprints add up to that of the epoch. */
 static bool is_alike_in_bulk(const struct stk_order_epoch *epoch, uint64_t samples, uint64_t key)
 {
     static uint64_t stretch[SAMPLES_MAX];
@@ -280,7 +280,7 @@ static bool is_even(const struct stk_order_epoch *epoch, uint64_t rows)
     return even && total == epoch->order->pool_samples;
 }
 
-/* In version 1, the left-overs lie in a row. In version 2, they lie at equal distances. */
+/* In version 1, the left-overs are contiguous. In version 2, they are at equal distances. */
 static void test_left_overs(void)
 {
     static const struct order_row rows[] = {
@@ -358,7 +358,7 @@ static void test_windows(void)
         open_max = open > open_max ? open : open_max;
         open -= --left[block] == 0;
     }
-    for (size_t i = 4; i < row.samples / stretch; i++) { /* the first window comes all at once */
+    for (size_t i = 4; i < row.samples / stretch; i++) { /* the first window is read at once */
         fresh_max = fresh[i] > fresh_max ? fresh[i] : fresh_max;
     }
     T_TRUE("no more blocks open than H * W and the tail", open_max <= 8 * 8 + 1);
@@ -473,7 +473,7 @@ static void test_order_at(void)
          STOKER_ERROR_ARGUMENT);
 }
 
-/* A fingerprint tells two orders apart, also when two samples alone change places. */
+/* The fingerprints of two orders differ, also if only two samples are exchanged. */
 static void test_fingerprint(void)
 {
     struct order_row row = {"fingerprint", 1000, 10, 8, 4, STOKER_SHUFFLE_BLOCK};

@@ -146,7 +146,7 @@ static bool is_step_right(const struct shape_row *row, uint32_t tail, uint32_t w
     return right;
 }
 
-/* What drop leaves out of an epoch; the others leave out nothing. */
+/* The samples that drop leaves out of an epoch; the other tails leave out nothing. */
 static uint64_t left_out(const struct shape_row *row, uint32_t tail)
 {
     return tail == STOKER_TAIL_DROP ? row->samples % row->step : 0;
@@ -356,7 +356,7 @@ static void test_steps(void)
     }
 }
 
-/* Another batch and world size go on at any position, and the rest comes exactly once. */
+/* Another batch and world size continue at any position, and the rest is read exactly once. */
 static void test_resume(void)
 {
     const struct shape_row row = {"resume", 100, 24, 8};

@@ -126,7 +126,7 @@ static void test_short_fairness(uint64_t count)
     T_TRUE("pairs", fair);
 }
 
-/* All permutations of a few numbers, told apart by their Lehmer code. */
+/* All permutations of a few numbers, identified by their Lehmer code. */
 static void test_whole_fairness(uint64_t count)
 {
     uint32_t seen[120] = {0};
@@ -157,7 +157,7 @@ static void test_whole_fairness(uint64_t count)
     T_TRUE("whole permutations", t_is_fair("whole", chi, (double)(all - 1)));
 }
 
-/* A weak round shows in how far apart two indexes land that differ in one high bit. */
+/* A weak round shows in the distance of the results for two indexes that differ in one high bit. */
 static void test_differences(uint64_t count, uint64_t apart, uint64_t values_in_all)
 {
     static uint32_t seen[601];

@@ -24,7 +24,7 @@
 
 static uint64_t seed = 1;
 
-/* Gives the positions of (at least) the samples of all pairs in an epoch. */
+/* Computes the positions of (at least) the samples of all pairs in an epoch. */
 typedef void positions_of(const struct stk_order *order, uint64_t epoch, uint16_t *positions_out);
 
 struct chi {
@@ -37,7 +37,7 @@ static double square(double x)
     return x * x;
 }
 
-/* Both samples of pair i; they lie in different blocks. */
+/* Both samples of pair i; they are in different blocks. */
 static uint32_t one_of(int pair, int which)
 {
     return (uint32_t)((17 + 53 * pair + which * (31 + 20 * (pair % 4))) % SAMPLES);

@@ -169,7 +169,7 @@ static void test_differences(void)
     T_HAS("and the last", error.where, "position past the end: 18446744073709551615 in the state");
 }
 
-/* Position, epoch and fingerprint may be any: they are what a state is for. */
+/* Position, epoch and fingerprint may have any value: they are the content of a state. */
 static void test_same(void)
 {
     struct stoker_state own = state_in_world(8, 0, 1), other = state_in_world(3, 6, 7);

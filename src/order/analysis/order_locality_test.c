@@ -49,7 +49,7 @@ static uint32_t list_meets(const struct stoker_order *order, uint32_t node, uint
                            struct meet *meets)
 {
     static struct stoker_slot slots[4096];
-    static uint32_t place[BLOCKS]; /* of the block's meet in this epoch, and 1 */
+    static uint32_t place[BLOCKS]; /* of the block's samples read in this epoch, plus 1 */
     uint32_t ranks = order->partition.world_size / nodes, count = 0;
 
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
@@ -78,12 +78,12 @@ static uint32_t list_meets(const struct stoker_order *order, uint32_t node, uint
     return count;
 }
 
-/* Samples found after the first epoch. knowing: the cache knows when a block is needed again, and
- * keeps nothing that is needed later than all it has. */
+/* Samples found in the cache after the first epoch. knowing: the cache knows when a block is needed
+ * again, and keeps no block that is needed later than all cached ones. */
 static uint64_t find_in_cache(const struct meet *meets, uint32_t count, uint32_t room, bool knowing)
 {
     static uint32_t
-        rank[BLOCKS]; /* of a kept block: the smaller, the sooner it goes; 0: not kept */
+        rank[BLOCKS]; /* of a cached block: the smallest is evicted first; 0: not cached */
     static uint32_t kept[BLOCKS];
     uint32_t have = 0;
     uint64_t found = 0;
@@ -141,7 +141,7 @@ static struct shares measure(uint32_t groups, uint32_t shuffle, uint32_t batch, 
 
 static const struct node_row {
     uint32_t nodes, batch; /* two ranks a node */
-    double least;          /* that a cache finds which knows what comes */
+    double least;          /* hits of a cache that knows the future */
 } node_rows[] = {
     /* Steps that hold as many of each of the 64 groups; nodes that divide the groups. */
     {2, 32, 0.95},

@@ -109,7 +109,7 @@ static void test_blocks(uint32_t groups, uint32_t world, uint32_t nodes)
     stoker_order_close(order);
 }
 
-/* The bound holds for any groups, nodes, steps and tail, and is not far off. */
+/* The bound holds for any groups, nodes, steps and tail, and is close. */
 static void test_bound(void)
 {
     uint64_t near = 0, drawn = 0, rows = 400;
@@ -154,7 +154,7 @@ static void test_full_and_none(void)
 
     T_TRUE("full: a third apart", got.distance > 0.32 && got.distance < 0.345);
     T_TRUE("full: a third away", got.displacement > 0.32 && got.displacement < 0.345);
-    /* Of 3,999 others, 9 lie in the block. */
+    /* Of 3,999 others, 9 are in the block. */
     T_TRUE("full: mates of a block",
            got.same_block > 0.8 * 9 / 3999 && got.same_block < 1.2 * 9 / 3999);
     T_EQ("full: all is mixed", got.window_samples, 4000);
@@ -221,7 +221,7 @@ static void test_refused(void)
     T_EQ("so it did not", got.walked, 0);
     options.walk_max = 0;
     order->partition.world_size = options.nodes =
-        UINT32_MAX; /* at once: nodes are not gone through */
+        UINT32_MAX; /* at once: without a loop over nodes */
     T_EQ("many nodes", stoker_order_measure(order, &options, &got, &error), 0);
     T_EQ("a bound all the same", got.window_blocks_max, 400);
     order->partition.world_size = 4;

@@ -15,7 +15,7 @@
 #define SIZE_MAX_MEASURED (UINT64_C(1) << 26) /* samples of a step */
 #define FIRST_CAPACITY 1024u
 
-/* Numbers labels in the order in which they come. */
+/* Numbers labels in the order of their first use. */
 struct label_table {
     int64_t *labels;   /* owned, as the rest: [capacity] by hash */
     uint32_t *numbers; /* [capacity]: number + 1; 0: no label here */
@@ -29,7 +29,8 @@ struct meter {
     struct label_table table;
     uint64_t *samples; /* [size]: of a step, by position; owned, as the rest */
     uint32_t *classes; /* [size] */
-    /* By class, as long as the table is; `seen`: the batch or stretch that had the class last. */
+    /* By class, one entry for each class of the table; `seen`: the last batch or run with the
+     * class. */
     uint64_t *batch_counts, *batch_seen, *stretch_seen, *part_counts;
     uint64_t size, batch, stretch;
     uint64_t stretch_classes, run, run_class, classes_sum, batches, part_samples[PARTS];

@@ -3,7 +3,7 @@
 
 #define NODES_LOOKED_AT (1u << 20) /* one by one; each of more may have samples of all groups */
 
-/* An order over the samples of one part, and who shares it out. */
+/* An order over the samples of one part, and the ranks that share it. */
 struct span {
     const struct stk_order *order;
     const struct stk_partition *partition;
@@ -13,8 +13,8 @@ struct span {
 
 /* ---- blocks that are open at once ---- */
 
-/* Home groups of which a node has samples. Steps are cut in equal slices of the positions sorted by
- * group; where a step does not hold as many of each group, borders move from step to step. */
+/* Home groups of which a node has samples. Steps are cut into equal slices of the positions sorted
+ * by group; if a step does not have equally many of each group, borders move from step to step. */
 static uint64_t groups_read(const struct span *span)
 {
     uint64_t step = stk_partition_stride(span->partition), read_groups = 0;
@@ -38,7 +38,7 @@ static uint64_t groups_read(const struct span *span)
 }
 
 /* Samples of other nodes' groups that a node has all the same: a last step that is short, or one
- * that goes on from the epoch before, is dealt in other slices. */
+ * that continues from the epoch before, is distributed in other slices. */
 static uint64_t other_group_blocks(const struct span *span)
 {
     uint64_t step = stk_partition_stride(span->partition);
@@ -49,7 +49,7 @@ static uint64_t other_group_blocks(const struct span *span)
                : 0;
 }
 
-/* Windows of a group that so many positions may lie in. */
+/* Windows of a group that may contain so many positions. */
 static uint64_t windows_of(const struct span *span)
 {
     const struct stk_order *order = span->order;
@@ -73,7 +73,7 @@ static uint64_t bound_of(const struct span *span)
     if (options->shuffle == STOKER_SHUFFLE_NONE) {
         return stk_min(blocks, 1 + (span->positions ? span->positions / block + 1 : 0));
     }
-    /* The pool: each node has a share of its samples, of which each may lie in another block. */
+    /* The pool: each node has a share of its samples, of which each may be in another block. */
     pooled = blocks - inner->group_blocks * groups;
     read_groups = groups_read(span);
     if (stk_partition_stride(span->partition) % groups == 0 && groups % span->nodes == 0) {
@@ -141,7 +141,7 @@ uint64_t stk_order_parts_blocks(const struct stoker_order *order)
     return blocks;
 }
 
-/* Samples of a source that come out of sequence: those of a frame. */
+/* Samples of a source that may be out of sequence: those of a frame. */
 static uint64_t frame_of(const struct stk_mix *mix, uint32_t source)
 {
     uint64_t most = 0;
@@ -168,7 +168,7 @@ static void two_level(const struct stoker_order *order, const struct stk_curricu
     for (uint32_t i = 0; i < stages->shard_count; i++) {
         uint64_t end = subset ? stk_subset_rank(subset, stages->ends[i]) : stages->ends[i];
 
-        if (end == STK_MAPPED_TABLE_DAMAGED || end < before) { /* the reader tells of it */
+        if (end == STK_MAPPED_TABLE_DAMAGED || end < before) { /* the reader reports it */
             end = before;
         }
         largest = stk_max(largest, end - before);
@@ -218,7 +218,7 @@ void stk_order_parts_get(const struct stoker_order *order, uint32_t number, uint
         stage(order, number, &span, part_out);
         return;
     }
-    if (schedule->orders) { /* its samples may come at positions of any group */
+    if (schedule->orders) { /* its samples may be at positions of any group */
         const struct stk_sampling_rule *choice = stk_schedule_rule(schedule, number);
 
         span.order = &schedule->orders[number];
@@ -271,7 +271,7 @@ static void read_mix(struct stk_order_parts_reader *reader, uint64_t epoch, uint
     const struct stk_schedule *schedule = &reader->order->schedule;
     struct stk_mix_item items[STK_ORDER_PARTS_CHUNK];
 
-    /* What was read last turned the reader to this epoch. */
+    /* The last read moved the reader to this epoch. */
     first += schedule->is_endless ? epoch * schedule->epoch_samples : 0;
     stk_mix_read(&reader->reader.reader, first, count, items);
     for (uint64_t i = 0; i < count; i++) {

@@ -17,11 +17,11 @@
 #define STK_ORDER_PARTS_CHUNK 1024u
 
 struct stk_order_part {
-    uint64_t samples;             /* different ones that it gives */
+    uint64_t samples;             /* different samples of the part */
     uint64_t first_block, blocks; /* numbered over all parts */
     uint64_t window_samples;      /* mixed with each other */
     uint64_t open_bound;          /* blocks begun and not finished, of any node, at most */
-    bool once;                    /* each sample comes once a pass */
+    bool once;                    /* each sample is read once a pass */
 };
 
 struct stk_order_part_sample {

@@ -24,7 +24,7 @@ static uint64_t below(uint64_t count)
     return stk_random_key(random_key, drawn++) % count;
 }
 
-/* ---- what is measured ---- */
+/* ---- measured values ---- */
 
 struct rig {
     struct stoker_order_options options;
@@ -125,9 +125,9 @@ static void rig_close(struct rig *rig)
     }
 }
 
-/* ---- the same, counted anew ---- */
+/* ---- the same values, counted again ---- */
 
-/* Of a position of the run: which part, and which of its passes. */
+/* For a position of the run: which part, and which of its passes. */
 static void part_of(const struct rig *rig, uint64_t epoch, uint64_t position, uint64_t *part,
                     uint64_t *pass)
 {
@@ -177,7 +177,7 @@ static uint64_t list_samples(const struct rig *rig, struct had *list)
     uint32_t ranks = rig->options.world_size / rig->nodes;
     uint64_t before = stoker_order_steps(rig->order, 0), count = 0;
 
-    /* Of epoch 0 as well: a wrapped step of it may hold samples of epoch 1. */
+    /* In epoch 0 as well: a wrapped step of it may contain samples of epoch 1. */
     for (uint64_t i = 0; i < before + stoker_order_steps(rig->order, 1); i++) {
         uint64_t step = i < before ? i : i - before;
         struct stoker_slot slot;
@@ -205,8 +205,8 @@ static uint64_t list_samples(const struct rig *rig, struct had *list)
     return count;
 }
 
-/* A node asks for a block that it does not have open: none of its passes has begun it and needs it
- * again. Block by block, in the sequence of its samples. */
+/* A node requests a block that is not open there: none of its current passes has begun it and still
+ * needs it. Block by block, in the sequence of its samples. */
 static uint64_t count_requests(const struct rig *rig)
 {
     static struct had list[SEEN_MAX];
@@ -359,7 +359,7 @@ static void test_mixing(void)
     two_sources(&rig, STOKER_SHUFFLE_FULL);
     T_TRUE("open", rig_open(&rig));
     T_EQ("measure", stoker_order_measure(rig.order, &options, &whole, NULL), 0);
-    alike = 9.0 / 3999; /* of 3,999 others, 9 lie in the block */
+    alike = 9.0 / 3999; /* of 3,999 others, 9 are in the block */
     T_TRUE("mates of the small source's blocks",
            parts[0].same_block > 0.7 * alike && parts[0].same_block < 1.3 * alike);
     T_TRUE("fewer of the large one's", parts[1].same_block < parts[0].same_block / 4);
@@ -412,7 +412,7 @@ static void test_storage_order(void)
     rig_close(&rig);
 }
 
-/* ---- what is wrong ---- */
+/* ---- errors ---- */
 
 static void test_broken(void)
 {
@@ -429,7 +429,7 @@ static void test_broken(void)
     T_TRUE("open", rig_open(&rig));
     T_EQ("right", stoker_order_simulate(rig.order, &options, &got, NULL), 0);
     T_TRUE("nothing is found", got.samples == 80000 && got.repeated == 0 && got.missing == 0);
-    /* No bijection any more: blocks come twice. */
+    /* Not a bijection any more: blocks are repeated. */
     rig.order->schedule.stages.items[0].order.deal.factor[0] &= ~UINT64_C(1);
     T_EQ("wrong", stoker_order_simulate(rig.order, &options, &got, NULL), 0);
     T_TRUE("a sample came twice in a pass", got.repeated > 0);

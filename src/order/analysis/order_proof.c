@@ -59,7 +59,7 @@ static void count_up(uint16_t *count)
     *count = (uint16_t)stk_min(*count + 1u, UINT16_MAX);
 }
 
-/* All slots of a step. counted: the run keeps what it learned in it. */
+/* All slots of a step. counted: the run records them. */
 static void enumerate(struct proof *proof, const struct stk_partition *cut,
                       const struct run_position *at, bool counted)
 {
@@ -88,7 +88,7 @@ static void enumerate(struct proof *proof, const struct stk_partition *cut,
         proof->result.slots += slots;
     }
     proof->result.steps++;
-    /* What one rank of one would have: the same set of (position, sample) in every world. */
+    /* The slots of a single rank: the same set of (position, sample) in every world. */
     if (sum != stk_schedule_step_fingerprint(&proof->reader, cut, at->epoch, at->position)) {
         fail(proof, "a step holds other samples", cut->world_size, at);
     }
@@ -253,10 +253,10 @@ static void check_run(struct proof *proof)
     check(proof, cut.world_size);
 }
 
-/* ---- what a mix or a choice of samples schedules ---- */
+/* ---- schedules of mixes and of chosen samples ---- */
 
-/* Goes through the epochs, and of a mix without end on to the end of its frame: there every source
- * has given its first samples, all of them. came: NULL to count passes only. */
+/* Reads the epochs, and for a mix without end the rest of its last frame: there every source has
+ * returned its first samples, all of them. came: NULL to count passes only. */
 static int count_passes(struct proof *proof, struct passes *passes, uint16_t *counts,
                         struct stoker_error *error)
 {

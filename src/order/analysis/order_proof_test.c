@@ -69,7 +69,7 @@ static void test_true(void)
     }
 }
 
-/* Runs that a user tells. Slots are worked out by hand. */
+/* Settings of users. Slots are computed by hand. */
 static const struct run_row {
     const char *name;
     uint32_t tail;
@@ -152,14 +152,14 @@ static void test_parts(void)
     stoker_order_close(order);
 }
 
-/* What a broken order, or a broken cut, looks like. */
+/* Faults of an order, or of its partition. */
 static void test_false(void)
 {
     struct stoker_order *order = open_order(1001, 5, STOKER_TAIL_KEEP, 12, 1);
     struct stoker_order_proof proof;
 
     order->schedule.order
-        .full_blocks--; /* the last block comes again behind the short tail's place */
+        .full_blocks--; /* the last block is repeated after the place of the short tail */
     proof = verify(order, 0);
     T_TRUE("a block comes twice, another never", proof.failures >= 2 * 2 * 7);
     T_HAS("a block comes twice, another never", proof.failure, "a sample ");
@@ -205,7 +205,7 @@ static struct stoker_order *open_mix(uint32_t end)
     return order;
 }
 
-/* What goes wrong inside a mix: no rank has anything but what it says, and still it is broken. */
+/* Faults inside a mix: each rank agrees with its own report, and the mix is wrong all the same. */
 static void test_false_mix(void)
 {
     for (uint32_t end = STOKER_MIX_REPEAT; end <= STOKER_MIX_RENORMALISE; end++) {

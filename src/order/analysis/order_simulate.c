@@ -29,7 +29,7 @@ struct simulation {
 struct part {
     const struct simulation *simulation;
     uint64_t first_node, end_node;
-    uint64_t *bits;   /* one a sample: it came */
+    uint64_t *bits;   /* one a sample: it was read */
     uint64_t *pooled; /* a block of the pool: when a node last had a sample of it */
     uint64_t slots, real, requests, open_max, step_max;
     pthread_t thread;

@@ -65,7 +65,7 @@ static struct stoker_order_simulation simulate(const struct stoker_order *order,
     return got;
 }
 
-/* Blocks of one node: how many of their samples came. */
+/* Blocks of one node: how many of their samples were read. */
 struct hand {
     uint32_t came[BLOCKS_MAX];
     uint64_t pooled[BLOCKS_MAX]; /* the step, and 1, that last needed a block of no group */
@@ -82,8 +82,8 @@ static bool is_pooled(const struct stoker_order *order, uint64_t sample)
     return stk_order_left_over_distance(&keys, position) == 0;
 }
 
-/* The same by slots: a block is open from its first sample to its last, also when the epoch ends
- * before that; what is in no group is needed for its step only. */
+/* The same by slots: a block is open from its first sample to its last, also if the epoch ends
+ * before that; a sample without a group needs its block for its step only. */
 static void walk_by_hand(const struct stoker_order *order, const struct cluster_row *row,
                          uint32_t node, struct hand *hand)
 {
@@ -149,7 +149,7 @@ static void test_row(const struct cluster_row *row)
     stoker_order_close(order);
 }
 
-/* The bench's cluster, smaller: its bounds are not far above what comes. */
+/* The cluster of the bench, smaller: the bounds are not far above the result. */
 static void test_cluster(void)
 {
     static const struct cluster_row row = {"64 nodes of 8 ranks", 1000000, 8,   64, 128,
@@ -177,7 +177,7 @@ static void test_broken(void)
     struct stoker_order_simulation got;
 
     order->schedule.order.deal.factor[0] &=
-        ~UINT64_C(1); /* no bijection any more: blocks come twice */
+        ~UINT64_C(1); /* not a bijection any more: blocks are repeated */
     got = simulate(order, 8, 2);
     T_TRUE("found", got.missing > 100 && got.missing == got.repeated);
     T_EQ("all that came", got.samples + got.missing, 4096);

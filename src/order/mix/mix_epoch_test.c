@@ -1,6 +1,6 @@
-/* Goal: an epoch of a mix has the share of each source; a source gives each of its samples equally
- * often there; and without a shuffle each source stays in its own sequence.
- * Method: epochs of small sources are walked through and counted. Takes a seed as its argument. */
+/* Goal: an epoch of a mix has the share of each source; a source delivers each of its samples
+ * equally often there; and without a shuffle each source stays in its own sequence.
+ * Method: epochs of small sources are enumerated and counted. Takes a seed as its argument. */
 #include "order/mix/mix.h"
 
 #include "test/t.h"
@@ -9,8 +9,8 @@
 
 static uint64_t seed = 1;
 
-/* Epochs of the length of a small source, alone and beside others: each has all of its samples,
- * once, also behind a change of weights in the middle of an epoch. */
+/* Epochs of the length of a small source, alone and with others: each has all of its samples, once,
+ * also after a change of weights in the middle of an epoch. */
 static const struct epoch_row {
     const char *name;
     uint64_t samples[3], weights[3], epoch, unit;
@@ -71,7 +71,7 @@ static void test_epochs(void)
     }
 }
 
-/* In sequence: each source gives 0, 1, 2, ... at increasing positions, evenly spread. */
+/* In sequence: each source delivers 0, 1, 2, ... at increasing positions, evenly spread. */
 static void test_sequence(void)
 {
     static const uint64_t weights[4] = {1, 5, 300, 44};

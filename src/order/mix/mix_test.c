@@ -88,7 +88,7 @@ static const struct mix_row {
      {4001, 3009, 5000},
      0,
      {0}},
-    /* The last frame has to hold more than its place: 3 units, and 4 that must come. */
+    /* The last frame has to contain more than fits: 3 units, and 4 that are due. */
     {"stop in a full frame",
      4,
      STK_MIX_STOP,
@@ -152,10 +152,10 @@ static void options_of(const struct mix_row *row, struct stk_mix_source *sources
     };
 }
 
-/* What a walk knows: which samples of each source came, in samples from its start. */
+/* The state of a walk: which samples of each source were read, counted from its start. */
 struct walk {
     uint64_t given[SOURCES], first[SOURCES]; /* so far; and when the segment began */
-    uint64_t high[SOURCES];                  /* one past the largest that came */
+    uint64_t high[SOURCES];                  /* one past the largest that was read */
     uint8_t *seen[SOURCES];                  /* by sample from the source's start */
     const uint64_t *weights;                 /* of the segment */
     uint64_t begin;                          /* of the segment */
@@ -190,7 +190,7 @@ static bool has_shares(const struct walk *walk, const struct mix_row *row, uint6
     return true;
 }
 
-/* At a border a source has given its first samples, all of them. */
+/* At a border a source has delivered its first samples, all of them. */
 static bool is_whole(const struct walk *walk, const struct mix_row *row)
 {
     for (uint32_t i = 0; i < row->source_count; i++) {
@@ -263,7 +263,8 @@ static void walk_through(const struct stk_mix *mix, const struct mix_row *row, s
     T_TRUE(row->name, all_shared);
 }
 
-/* Ends: under stop a source has given all, under renormalise all have; none ever more. */
+/* Ends: under stop a source has delivered all, under renormalise all sources have; none delivers
+ * more. */
 static void check_end(const struct stk_mix *mix, const struct mix_row *row, const struct walk *walk)
 {
     uint32_t out = 0, limited = 0;
@@ -304,7 +305,7 @@ static void check_bulk(const struct stk_mix *mix, const struct mix_row *row)
     T_TRUE(row->name, same);
 }
 
-/* What a reader gives is what the draw and the source's own order say, read in any pieces. */
+/* A reader returns what the draw and the source's own order define, read in any pieces. */
 static void check_reader(const struct stk_mix *mix, const struct mix_row *row)
 {
     static struct stk_mix_item items[5000];
@@ -325,7 +326,7 @@ static void check_reader(const struct stk_mix *mix, const struct mix_row *row)
     }
     T_EQ(row->name, stk_mix_reader_init(&reader, mix, orders, NULL), 0);
     for (uint64_t turn = 0; turn < 24 && end > 0; turn++) {
-        /* Some pieces go on where the last one ended, some do not; some are short. */
+        /* Some pieces continue where the last one ended, some do not; some are short. */
         uint64_t longest = turn % 3 ? STK_COUNT(items) : 40;
         uint64_t count = stk_random_key(seed + 2, turn) % longest;
 
@@ -348,7 +349,8 @@ static void check_reader(const struct stk_mix *mix, const struct mix_row *row)
     stk_mix_reader_deinit(&reader);
 }
 
-/* Each draw is found where it came, far away too; what a source does not give is not. */
+/* Each draw is found at its position, also distant ones; a sample that a source does not deliver is
+ * not found. */
 static void check_find(const struct stk_mix *mix, const struct mix_row *row)
 {
     uint64_t end = stk_min(mix->end, walk_end()), at;
@@ -425,7 +427,7 @@ static void test_random(void)
     }
 }
 
-/* A run is at `given`; weights are changed at the border, or later: nothing before moves. */
+/* A run is at `given`; weights are changed at the border, or later: no earlier draw changes. */
 static void test_change_keeps(void)
 {
     static const uint64_t weights[2][3] = {{500009, 300007, 199999}, {1, 2, 3}};
@@ -462,7 +464,8 @@ static void test_change_keeps(void)
     stk_mix_deinit(&before);
 }
 
-/* Far away too: in a frame each source has its counts, and stands where the formula says. */
+/* Also at large positions: in a frame each source has its counts, and its position is that of the
+ * formula. */
 static void test_far(void)
 {
     static const uint64_t weights[3] = {500009, 300007, 199999};

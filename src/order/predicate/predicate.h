@@ -40,7 +40,7 @@ struct stk_predicate_value {
     union {
         int64_t integer;
         double real;
-        struct stk_view text; /* lent */
+        struct stk_view text; /* valid until close */
     };
 };
 

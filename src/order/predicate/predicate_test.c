@@ -40,7 +40,7 @@ static struct stk_predicate_value column_of(const char *name)
     return value;
 }
 
-/* The answer; asked: the columns in the sequence in which they were asked for, with blanks. */
+/* The result; asked: the columns in the sequence in which they were read, with blanks. */
 static int ask(const struct stk_predicate *query, char asked[256])
 {
     struct stk_predicate_value values[STK_PREDICATE_COLUMNS_MAX] = {0};
@@ -50,7 +50,7 @@ static int ask(const struct stk_predicate *query, char asked[256])
     asked[0] = '\0';
     while ((answer = stk_predicate_evaluate(query, values, &column)) < 0) {
         if (values[column].kind != STK_PREDICATE_UNKNOWN) {
-            return -1; /* it was told */
+            return -1; /* its columns were read */
         }
         values[column] = column_of(query->columns[column]);
         strncat(asked, query->columns[column], 255 - strlen(asked));

@@ -64,7 +64,7 @@ int stk_sampling_table_image(const struct stk_sampling_table_content *content,
                              struct stk_view *image_out, struct stoker_error *error);
 
 struct stk_sampling_table {
-    struct stk_view image; /* lent */
+    struct stk_view image; /* borrowed */
     struct stk_sampling_table_foot foot;
     struct stk_paged_file file; /* the image's pages */
     char *name;                 /* owned: for errors */

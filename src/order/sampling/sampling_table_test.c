@@ -103,7 +103,7 @@ static void test_contents(void)
     }
 }
 
-/* What a reader meets that goes through all of it: a status, or 0. */
+/* Reads all of a table: returns a status, or 0. */
 static int walk(struct stk_view image, struct stoker_error *error)
 {
     struct stk_sampling_table *table;
@@ -164,7 +164,7 @@ static void test_damage(void)
     rig_close(&rig);
 }
 
-/* As somebody does it who knows the format. */
+/* As a person who knows the format could write it. */
 static void make_sums(uint8_t *image, uint64_t bytes)
 {
     struct stk_sampling_table_foot *foot = (void *)(image + bytes - sizeof *foot);
@@ -178,7 +178,7 @@ static void make_sums(uint8_t *image, uint64_t bytes)
     foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_sampling_table_foot, foot_sum));
 }
 
-/* Wrong numbers with right sums: found by who looks there, never a read outside. */
+/* Wrong numbers with right sums: detected by the code that uses them, never a read outside. */
 static void test_forgery(void)
 {
     struct stoker_error error = {0};

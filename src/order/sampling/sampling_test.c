@@ -156,7 +156,7 @@ static void test_classes(void)
             met |= 1u << label;
             seen[sample]++;
             slots[slot][label - (label > 4)]++;
-            /* In its n-th epoch a sample comes for the n-th time. */
+            /* In its n-th epoch a sample is read for the n-th time. */
             whole &= seen[sample] == frame / counts[label] + 1;
         }
     }

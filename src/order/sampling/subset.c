@@ -151,7 +151,7 @@ static uint32_t select_in_word(uint64_t word, uint32_t k)
     return place;
 }
 
-/* The last block that begins at the k-th one or before; damaged: one that is not there. */
+/* The last block that begins at the k-th one or before; damaged: a block that does not exist. */
 static uint64_t block_of(const struct stk_subset *subset, uint64_t k)
 {
     uint64_t blocks = blocks_of(subset->sample_count), block, last;

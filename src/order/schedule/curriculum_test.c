@@ -83,7 +83,7 @@ static void rig_close(struct rig *rig)
     stk_class_balance_deinit(&rig->classes);
 }
 
-/* One epoch, whole and in random pieces from the end to the start: the same. */
+/* One epoch, at once and in random pieces from the end to the start: the same. */
 static uint64_t read_epoch(const char *name, struct rig *rig, uint64_t epoch)
 {
     uint64_t count = stk_schedule_epoch_samples(&rig->schedule), end = count, part[64];
@@ -295,7 +295,7 @@ static void test_replacement(void)
     rig_close(&rig);
 }
 
-/* Of every three positions one of each class, though classes are of different sizes. */
+/* Of every three positions one of each class, though classes have different sizes. */
 static void test_balance(void)
 {
     static struct rig rig;
@@ -363,8 +363,8 @@ static void test_curriculum(void)
     rig_close(&rig);
 }
 
-/* Two stages of the same samples do not walk alike; what is chosen, how it is drawn and from where
- * on is in the identities, each in its own. */
+/* Two stages of the same samples have different sequences; the subset, the way of drawing and the
+ * start are in the identities, each in its own. */
 static void test_apart(void)
 {
     enum { PLAIN, SUBSET, POSITION, SECOND, DRAWS, KINDS };
@@ -411,7 +411,7 @@ static void test_apart(void)
     }
 }
 
-/* Where a sample comes: as often as it was read, in rising positions. */
+/* The positions of a sample: as many as it was read, in rising order. */
 static void test_find(void)
 {
     static struct rig rig;
@@ -439,8 +439,8 @@ static void test_find(void)
 
 /* ---- histories: other worlds and batches, kills, resumes ---- */
 
-/* One run of two passes of the subset; every stretch of a world and a batch ends in a kill, and a
- * new reader goes on at the position. */
+/* One run of two passes of the subset; every stretch of a world and a batch ends with a kill, and a
+ * new reader continues at the position. */
 static bool history(struct rig *rig, uint64_t number, uint32_t tail)
 {
     uint64_t key = stk_random_key(seed, number),

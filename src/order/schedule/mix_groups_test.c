@@ -34,7 +34,7 @@ static const struct row {
      {90001, 80003, 70007, 60011, 50021, 40031, 30047, 20051},
      0.015},
     {"a rare one", 2, 8, 1, {1, 9999}, {400, 100000}, 0.01},
-    /* Its epochs end within frames: what is behind such an end is dealt as anywhere. */
+    /* Its epochs end within frames: positions after such an end are distributed as anywhere. */
     {"short epochs", 2, 16, 1, {1, 1}, {333, 100000}, 0.03},
     {"more groups than a frame is long for", 2, 2048, 1, {2, 1}, {900000, 450000}, 0.02},
     {"batches of one source", 3, 8, 256, {5, 3, 2}, {40000, 10001, 50000}, 0.02},
@@ -160,8 +160,8 @@ static void test_fairness(void)
 #define BLOCKS (SAMPLES / BLOCK)
 #define STEP 240u
 
-/* Of the samples of epoch 3, how many have a block that their node met in epoch 2 as well; and how
- * many blocks a node meets in an epoch, at most. */
+/* Returns how many samples of epoch 3 have a block that their node read in epoch 2 as well; and the
+ * largest number of blocks that a node reads in an epoch. */
 struct met {
     uint64_t again, blocks;
 };

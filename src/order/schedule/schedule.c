@@ -241,7 +241,7 @@ uint64_t stk_schedule_epoch_samples(const struct stk_schedule *schedule)
     return schedule->epoch_samples;
 }
 
-/* Half of what the positions last for: a step may go on into the epochs behind. */
+/* Half of the available positions: a step may continue into the next epochs. */
 uint64_t stk_schedule_epoch_max(const struct stk_schedule *schedule)
 {
     return schedule->orders || schedule->stages.items
@@ -615,7 +615,7 @@ void stk_schedule_substitute_range(const struct stk_schedule *schedule, uint64_t
     }
 }
 
-/* A sample in the run of its source: it comes there once in each epoch of the source. */
+/* A sample in the run of its source: it is read there once in each epoch of the source. */
 struct copies {
     const struct stk_schedule *schedule;
     uint64_t sample; /* of the source */
@@ -638,8 +638,8 @@ static bool position_of(const struct copies *copies, uint64_t epoch, uint64_t *p
                         position_out);
 }
 
-/* The first epoch of the source whose copy lies in a frame that ends behind `first`. Frames come in
- * the sequence of the epochs, if not copies in a frame. */
+/* The first epoch of the source whose copy is in a frame that ends after `first`. Frames are in the
+ * sequence of the epochs, unless copies in a frame are not. */
 static uint64_t first_copy(const struct copies *copies, uint64_t first)
 {
     const struct stk_schedule *schedule = copies->schedule;
@@ -759,7 +759,7 @@ bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint
                : find_in_cycle(&copies, epoch, skip, position_out);
 }
 
-/* Any one that a source gives, or drawn as it draws. STK_MAPPED_TABLE_DAMAGED. */
+/* Any sample that a source delivers or draws. Returns STK_MAPPED_TABLE_DAMAGED. */
 static uint64_t any_of(const struct stk_schedule *schedule, uint32_t source, uint64_t random)
 {
     const struct stk_sampling_rule *rule = &schedule->rules[source];

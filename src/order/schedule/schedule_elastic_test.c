@@ -25,7 +25,7 @@
 #define WORLD_MAX 12u
 #define SLOTS_MAX ((uint64_t)WORLD_MAX * 40)
 
-/* What a rank saves: the moving part of struct stoker_state, and the weights beside it. */
+/* What a rank saves: the variable part of struct stoker_state, and the weights. */
 struct saved {
     uint64_t epoch, position, fingerprint;
     uint32_t source_count, change_count;
@@ -264,9 +264,9 @@ static void change(struct history *history, struct saved *at)
     open_schedule(history, at);
 }
 
-/* Some steps in one world, with a change of weights among them or not; then the run goes on from
- * what a rank saved: after the last step, or before (it died, what came behind is done again, and a
- * change that was made behind is forgotten). */
+/* Some steps in one world, with or without a change of weights among them; then the run continues
+ * from a state that a rank saved: after the last step, or before (it was killed, the later steps
+ * are repeated, and a later change is lost). */
 static void stretch(struct history *history, uint64_t steps)
 {
     uint64_t ran = 1 + draw(history, steps);
@@ -312,7 +312,7 @@ static void run(struct history *history)
     }
 }
 
-/* A source gives what is chosen of it, and the schedule knows where that comes. */
+/* A source delivers its chosen samples, and the schedule finds their positions. */
 static bool is_known(struct history *history, uint64_t epoch, uint64_t position, uint64_t sample)
 {
     uint64_t first = 0, at = 0;

@@ -146,7 +146,7 @@ static void test_sampling(void)
     stk_two_level_deinit(&shards);
 }
 
-/* Ids of whole mixes, as loaders have them: epochs 0 to 2, every source by its own order. */
+/* Ids of complete mixes, as loaders have them: epochs 0 to 2, every source by its own order. */
 /* clang-format off: one row, one line. */
 static const struct schedule_row {
     const char *name;

@@ -80,7 +80,7 @@ static void test_plain(void)
     stk_schedule_deinit(&schedule);
 }
 
-/* How often each sample comes in an epoch, and where, are found as they are read. */
+/* The number of times and the positions at which each sample is read in an epoch are found. */
 static void check_find(const char *name, const struct stk_schedule *schedule, uint64_t epoch,
                        const uint64_t *samples)
 {
@@ -134,7 +134,7 @@ static void walk(const char *name, const struct stk_schedule *schedule, uint64_t
             int source = i < ends[0] ? 0 : i < ends[1] ? 1 : 2;
             uint64_t size = ends[source] - (source ? ends[source - 1] : 0);
 
-            /* Epochs end at borders here, so what came is all that was due. */
+            /* Epochs end at borders here, so all due samples were read. */
             even &= counts[i] - given[source] / size <= (given[source] % size > 0);
         }
     }
@@ -167,7 +167,7 @@ static void test_mixes(void)
     }
     walk("endless", &schedule, 12, true);
     stk_schedule_deinit(&schedule);
-    /* Epochs that end anywhere in a frame, and units that are longer than what is left of one. */
+    /* Epochs that end anywhere in a frame, and units that are longer than the rest of a frame. */
     options.epoch_samples = 77;
     mix.unit_samples = 5;
     T_EQ("units", stk_schedule_init(&schedule, &options, NULL), 0);
@@ -180,7 +180,7 @@ static void test_mixes(void)
     T_EQ("epochs", stk_schedule_epoch_max(&schedule), STK_MIX_POSITIONS_MAX / 2 / SAMPLES);
     walk("to the end", &schedule, 4, true);
     stk_schedule_deinit(&schedule);
-    /* The first source is through long before the third: that one goes on in the next epoch. */
+    /* The first source is exhausted long before the third, which continues in the next epoch. */
     options_of(&options, &mix, sources, STK_MIX_STOP);
     sources[0].sample_limit = 130;
     sources[1].sample_limit = sources[2].sample_limit = 0;
@@ -231,7 +231,7 @@ static void test_identity(void)
     }
 }
 
-/* What epochs and lengths do not tell apart: other ends, limits, borders between sources, and
+/* Differences that epochs and lengths do not show: other ends, limits, borders between sources, and
  * changes. */
 static void test_identity_of_sources(void)
 {
@@ -260,7 +260,7 @@ static void test_identity_of_sources(void)
             sources[1].sample_count += 10;
             options.ends = moved;
         } else if (kind == GROUPS) {
-            options.order.group_count = 1; /* it is in the state beside the mix */
+            options.order.group_count = 1; /* it is in the state, with the mix */
         }
         T_EQ("init", stk_schedule_init(&schedule, &options, NULL), 0);
         T_EQ("all are as long", stk_schedule_epoch_samples(&schedule), SAMPLES);
@@ -274,8 +274,8 @@ static void test_identity_of_sources(void)
     }
 }
 
-/* Two sources of one length do not walk alike, and a mix that is gone through again has other
- * frames: batch mates of one epoch are none in the next. */
+/* Two sources of one length have different sequences, and a repeated mix has other frames: batch
+ * mates of one epoch are not those of the next. */
 static void test_apart(void)
 {
     enum { COUNT = 600 };
