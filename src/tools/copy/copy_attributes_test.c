@@ -1,7 +1,8 @@
 /* Goal: a local copy has the time and the permissions of its source, and never more permissions on
- * the way; filters, names, moves, dry runs and notes do what they say. Method: real folders; the
- * notes of each run are counted by kind. Covers copy_compare.c, copy_filter.c, copy_move.c,
- * copy_queue.c, copy_worker.c. Stores: python/tests/test_copy_daily.py. */
+ * the way; filters, names, moves, dry runs and notes work as documented.
+ * Method: real folders; the notes of each run are counted by kind. Covers copy_compare.c,
+ * copy_filter.c, copy_move.c, copy_queue.c, copy_worker.c. Stores:
+ * python/tests/test_copy_daily.py. */
 #include "tools/copy/copy.h"
 
 #include "base/mem.h"

@@ -15,7 +15,7 @@ int stk_copy_fail_no_buffer(const struct stk_copy_file *file, struct stoker_erro
                     file->from);
 }
 
-/* All of it, of what lies on this machine. */
+/* Of all bytes, of a local file. */
 bool stk_copy_read_partial(struct stoker_copy *copy, struct stk_file *partial, uint64_t offset,
                            uint8_t *buffer, uint64_t bytes)
 {

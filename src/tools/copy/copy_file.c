@@ -10,8 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COPY_PART_BYTES (256ull << 20) /* of copies within a store: nothing of it passes here */
-#define TRIES 2u                       /* of a file that changed while it was read */
+/* of copies within a store: no bytes pass through this process */
+#define COPY_PART_BYTES (256ull << 20)
+#define TRIES 2u /* of a file that changed while it was read */
 #define ODD_ETAGS_MAX 3u
 #define CHECKSUM_TRIES 3u    /* of a small one */
 #define STATE_LINE_BYTES 17u /* a line of a note: 16 digits and its end */
@@ -186,7 +187,8 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
             remove_state_file(copy, file);
         }
     }
-    return status; /* whoever wants the same hidden file has it when close_file gave it back */
+    /* another process that wants the same hidden file gets it when close_file released it */
+    return status;
 }
 
 int stk_copy_check_source(struct stoker_copy *copy, const struct stk_copy_file *file,
@@ -201,7 +203,7 @@ int stk_copy_check_source(struct stoker_copy *copy, const struct stk_copy_file *
 }
 
 /* A local file that a process changed while it was sent may be older than its object, which the
- * next sync would take for the newer one. */
+ * next sync would consider the newer one. */
 static int check_sent(struct stoker_copy *copy, const struct stk_copy_file *file,
                       struct stoker_error *error)
 {
@@ -240,7 +242,7 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
         status = stk_copy_fail_no_buffer(file, error);
     } else if (status == 0) {
         body.bytes = file->bytes;
-        if (body.bytes > STK_STORE_RANGE_BYTES) { /* it comes by ranges */
+        if (body.bytes > STK_STORE_RANGE_BYTES) { /* it is read by ranges */
             stk_vfs_fetch_checksum(file->source);
         }
         status = stk_copy_file_read(copy, file, 0, &body, error);
@@ -285,7 +287,7 @@ int stk_copy_file_small(struct stoker_copy *copy, struct stk_copy_file *file, ui
     return status;
 }
 
-/* ---- what both begin with ---- */
+/* ---- shared by reads and copies ---- */
 
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error)
@@ -308,7 +310,7 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                               "'%.400s'", file->from);
         } else if (is_other_version(file, &stat)) {
             status = stk_copy_fail_changed(file, error);
-        } else { /* more than the listing knew, maybe: what a killed run left is of this version */
+        } else { /* the listing may be older: the partial file of a killed run is of this version */
             file->mtime_ns = stat.mtime_ns;
             file->version = stat.version;
             file->ctime_ns = stat.ctime_ns;
@@ -378,9 +380,10 @@ int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
     return status;
 }
 
-/* ---- what an earlier run left ----
+/* ---- partial files of earlier runs ----
  *
- * Beside what is written lies a note of lines: of which version it is, then a sum of each part. */
+ * Next to the partial file is a note of lines: the version of the source, then a checksum of each
+ * part. */
 
 static void state_line_text(uint64_t number, char text[STATE_LINE_BYTES + 1])
 {
@@ -484,7 +487,8 @@ static int find_finished_parts(struct stoker_copy *copy, struct stk_copy_file *f
         write_state_line(copy, file, stk_copy_version(copy, file));
     }
     if (status < 0 && status != STOKER_ERROR_CLOSED && file->parts_reused == 0) {
-        (void)stk_io_remove(copy->io, file->part_path, NULL); /* what was begun is nothing yet */
+        /* the partial file is not usable yet */
+        (void)stk_io_remove(copy->io, file->part_path, NULL);
         remove_state_file(copy, file);
     }
     stk_free(path);
@@ -547,7 +551,7 @@ static void end_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint3
     pthread_mutex_unlock(&copy->job.lock);
 }
 
-/* In its turn; sum: of its bytes, for the note. */
+/* Adds a part in order; sum: of its bytes, for the note. */
 static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                       struct stk_view part, uint64_t sum, struct stoker_error *error)
 {
@@ -569,7 +573,7 @@ static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint
 static int run_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                        struct stk_view part, struct stoker_error *error)
 {
-    /* Before it: the others wait for what is done in it. */
+    /* Runs first: the other threads wait for its result. */
     bool noted = !file->upload && can_resume(copy, file);
     uint64_t sum = noted ? stk_xxh3_64(part.data, part.bytes) : 0;
     int status = wait_for_turn(copy, file, index, error);

@@ -167,8 +167,8 @@ static int name_place(const char *url, char *text, struct stoker_error *error)
     return status;
 }
 
-/* A folder that is copied into itself never ends, and one that lies in a destination where all else
- * is removed is removed. */
+/* A folder that is copied into itself never ends, and a source inside a destination where all other
+ * files are removed would be removed. */
 static int check_nesting(const struct stoker_copy *copy, const char *source,
                          struct stoker_error *error)
 {

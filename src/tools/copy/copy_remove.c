@@ -89,7 +89,7 @@ int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
         atomic_fetch_add_explicit(&copy->files_removed, file->key_count, memory_order_relaxed);
     }
     if (object) {
-        drop_metadata(copy, object, file); /* also when it failed: some may be gone */
+        drop_metadata(copy, object, file); /* also after a failure: some may be removed */
     }
     stk_object_url_free(object);
     return status;
@@ -119,8 +119,8 @@ static bool is_of_this_run(struct stoker_copy *copy, const char *root, const cha
     return has;
 }
 
-/* Whether the source has what is called so. Of a link that is not followed nobody knows what lies
- * behind it. */
+/* True if the source has an entry of this name. The contents behind a link that is not followed are
+ * unknown. */
 static bool is_in_source(struct stoker_copy *copy, const char *root, const char *name)
 {
     struct stk_view key = {(const uint8_t *)name, strlen(name)};
@@ -143,7 +143,7 @@ static bool is_in_source(struct stoker_copy *copy, const char *root, const char 
     return false;
 }
 
-/* The key of what lies below a prefix; "": of what stands for the folder itself. */
+/* The key below a prefix; "": the object that represents the folder itself. */
 static char *key_below(const char *prefix, const char *name)
 {
     size_t bytes = strlen(prefix), slash = bytes > 0 && prefix[bytes - 1] != '/';
@@ -157,8 +157,8 @@ static char *key_below(const char *prefix, const char *name)
     return key;
 }
 
-/* Items of a walk below root. extra: only what the source does not have, here and now; else all of
- * them, by workers. */
+/* Items of a walk below root. extra: only entries that the source does not have, removed at once;
+ * else all of them, by workers. */
 int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const char *root,
                          bool extra, struct stoker_error *error)
 {
@@ -295,7 +295,7 @@ static int remove_partial_files(struct stoker_copy *copy, const char *path,
     return status;
 }
 
-/* One object by its own request: what may be removed may not be listed. */
+/* One object by its own request: the permission to remove does not imply the permission to list. */
 static int remove_object(struct stoker_copy *copy, const char *url, struct stoker_error *error)
 {
     struct stk_object_url *object = NULL;

@@ -1,8 +1,9 @@
 /* Goal: copies between local folders have the same bytes and names, and no partial file; a file
- * that cannot be copied is an error, and the others are copied. Method: real folders, parts small
- * enough that files have several; the parts of a killed run are laid out by hand. Stores:
- * python/tests/test_copy.py. Covers copy_file.c, copy_plan.c, copy_paths.c, copy_remove.c,
- * copy_destination.c, of copy_checksum.c what it does with files of this machine. */
+ * that cannot be copied is an error, and the others are copied.
+ * Method: real folders, parts small enough that files have several; the parts of a killed run
+ * are written by the test. Stores: python/tests/test_copy.py. Covers copy_file.c, copy_plan.c,
+ * copy_paths.c, copy_remove.c, copy_destination.c, and the part of copy_checksum.c for local
+ * files. */
 #include "tools/copy/copy.h"
 
 #include "base/mem.h"
@@ -177,7 +178,8 @@ static void test_failures(void)
     T_TRUE("still pipes", sh("test -p", at("pipe"), "-a -p", at("to/1")));
 }
 
-/* What the source has, but no copy follows, is no reason to remove what is there in its place. */
+/* An entry of the source that is not copied is no reason to remove the existing file of its
+ * name. */
 static void test_spared(void)
 {
     static const char *const kept[] = {"a", "out", "gone", "pipe", "sub/dir/x", "sub/dir/y/z"};
@@ -219,7 +221,7 @@ static void set_time(const char *name, time_t seconds, long nanoseconds)
     T_EQ(name, utimensat(AT_FDCWD, at(name), times, 0), 0);
 }
 
-/* What is kept: the same size, and the same time to the nanosecond. */
+/* Files that are skipped: with the same size, and the same time to the nanosecond. */
 static void test_sync_rule(void)
 {
     static const struct {
@@ -269,7 +271,7 @@ static void stat_into(struct stk_copy_file *file)
     file->inode = stat_of.st_ino;
 }
 
-/* Reads of the engine's io, by halves, between which somebody writes to the source. */
+/* Reads of the engine's io, in halves, between which the test writes to the source. */
 static const struct stk_io_table *true_table;
 static struct stk_file_ops true_ops, half_ops;
 static uint32_t writes;
@@ -308,8 +310,8 @@ static int open_half(struct stk_io *io, const char *path, struct stk_file **file
     return status;
 }
 
-/* One that changes while it is read: the next one is copied, whole; or, of one that changes all the
- * time, none. */
+/* A file that changes while it is read: the new version is copied, completely; if it changes all
+ * the time, none. */
 static void test_changed_meanwhile(void)
 {
     struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
@@ -356,7 +358,7 @@ static void test_changed(void)
     mkdir(at("changing"), 0755);
     put("changing/from", 1000, 1);
     stat_into(&file);
-    put("changing/from", 900, 2); /* shorter: what it is now is copied */
+    put("changing/from", 900, 2); /* shorter: the current version is copied */
     T_EQ("shorter", stk_copy_file_small(&copy, &file, buffer, &error), 0);
     T_TRUE("shorter", same("changing/from", "changing/to"));
     stat_into(&file);
@@ -391,7 +393,8 @@ static void test_changed(void)
     T_TRUE("clean", sh("rm -r", at("changing"), "", ""));
 }
 
-/* Of `file` as it is now, as a killed run leaves it: two whole parts and some of the third. */
+/* The partial file of the current `file`, as a killed run leaves it: two complete parts and some of
+ * the third. */
 static void leave(const struct stoker_copy *copy, struct stk_copy_file *file, const char *left,
                   const char *note)
 {
@@ -431,8 +434,8 @@ static void check_resumed(const char *what, const char *name, uint64_t bytes_kep
     T_TRUE(what, sh("! find", at(""), "-name '.stoker-*' | grep .", ""));
 }
 
-/* A killed run's file is gone on with if it is of this version of the source, and written since the
- * machine started; else it is written anew under the same name, so that nothing stays of it. */
+/* A killed run's file is resumed if it is of this version of the source, and was written since the
+ * machine started; else it is overwritten under the same name, so that none of it remains. */
 static void test_resume(void)
 {
     struct stoker_copy copy = {.io = engine->io}, before;
@@ -498,7 +501,7 @@ static void test_resume(void)
     stk_free(file.to);
 }
 
-/* What lies at a destination is compared by its hash, and that can be stopped. */
+/* The file at a destination is compared by its hash, and this can be cancelled. */
 static void test_same(void)
 {
     static const struct {
@@ -566,7 +569,8 @@ static void test_names(void)
          1);
 }
 
-/* Copies many to few until the first file is done, and stops it; what is told then. */
+/* Copies many files with few threads until the first file is done, and stops; returns the
+ * counters. */
 static int run_stopped(void)
 {
     struct stoker_copy_options options = deep;
@@ -588,7 +592,7 @@ static int run_stopped(void)
     return status;
 }
 
-/* What is told when it has stopped is what is there: nothing comes to it later. */
+/* The counters of a stopped copy match the existing files: no file appears later. */
 static void test_stop(void)
 {
     char name[32];
@@ -601,7 +605,7 @@ static void test_stop(void)
         snprintf(name, sizeof name, "many/%u", i);
         put(name, 8, i);
     }
-    do { /* all may be there before this thread goes on */
+    do { /* all may be done before this thread continues */
         T_TRUE("nothing is there", sh("rm -rf", at("few"), "", ""));
         status = run_stopped();
     } while (status == 0 && ++tries < STOP_TRIES);
@@ -631,7 +635,7 @@ static void test_options(void)
 #define CUT_FILES 24
 #define CUT_BYTES(i) (1000u * (i) + 17)
 
-/* Files below /out that are there after a power cut: each is whole. */
+/* Checks that each file below /out after a power cut is complete. */
 static uint32_t check_whole(struct stk_io *world, const uint8_t *bytes)
 {
     static uint8_t found[CUT_BYTES(CUT_FILES) + 1];
@@ -653,7 +657,7 @@ static uint32_t check_whole(struct stk_io *world, const uint8_t *bytes)
     return there;
 }
 
-/* What has its name after a power cut is whole: no file is empty. */
+/* A file with its final name is complete after a power cut: none is empty. */
 static void test_power_cut(void)
 {
     static uint8_t bytes[CUT_BYTES(CUT_FILES)];

@@ -319,7 +319,7 @@ static bool is_skipped(struct stoker_copy *copy, struct stk_copy_file *file, uin
     return kept;
 }
 
-/* Notes what would be done with a file, or with objects to be removed. */
+/* Notes the action for a file, or for objects to be removed. */
 static void run_dry(struct stoker_copy *copy, struct stk_copy_file *file)
 {
     bool slot = needs_slot(file);
@@ -445,7 +445,7 @@ void stk_copy_run_worker(struct stoker_copy *copy)
     struct work work;
 
     if (!small && may_leave(copy)) {
-        return; /* the others copy all of it */
+        return; /* the other threads copy it completely */
     }
     while (take_work(copy, &work)) {
         run_work(copy, &work, small);

@@ -94,7 +94,7 @@ static int prepare(struct stoker_diff *diff, struct stoker_error *error)
         side->files_a_round = folder ? FILES_A_ROUND : 1;
         side->rounds = (stk_index_shards(index) + side->files_a_round - 1) / side->files_a_round;
         diff->mixed = diff->mixed != folder; /* after both: whether just one is a folder */
-        /* Samples lie in memory, or in a mapped file: far below 2^58. */
+        /* Samples are in memory, or in a mapped file: far below 2^58. */
         bytes += stk_round_up(stk_max(side->samples, 1) * sizeof *side->entries, STK_IO_ALIGN);
     }
     status = stk_diff_pair_shards(diff, error);
@@ -163,7 +163,7 @@ static int run(void *context, uint32_t thread, struct stoker_error *error)
 
 /* ---- the caller ------------------------------------------------------------------------- */
 
-/* Where the sample lies: its key, and its shard's path, cut to what there is room for. */
+/* The place of the sample: its key, and its shard's path, cut to the buffer's size. */
 static int describe(const struct stoker_diff *diff, int s, uint64_t sample,
                     struct stoker_difference *out, struct stoker_error *error)
 {

@@ -24,7 +24,7 @@ struct bytes {
     struct stk_view block;        /* borrowed from the reader */
     uint64_t block_offset;
     struct stk_shard_stream *stream; /* owned; of a compressed shard */
-    uint8_t *piece;                  /* owned: PIECE_BYTES, for what is not read in its order */
+    uint8_t *piece;                  /* owned: PIECE_BYTES, for reads out of order */
     struct stk_xxh3 *sum;            /* owned */
 };
 
@@ -306,7 +306,7 @@ static int sum_member(struct bytes *bytes, uint64_t offset, uint64_t size, uint6
             status = fail_short(error);
         }
     }
-    if (bytes->sum) { /* also after a failure: it begins anew */
+    if (bytes->sum) { /* also after a failure: it starts again */
         *sum_out = stk_xxh3_done(bytes->sum);
     }
     return status;

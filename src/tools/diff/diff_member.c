@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MEMBERS_MAX = 64 /* of a sample, that are looked at */, PIECE_BYTES = 64 << 10 };
+enum { MEMBERS_MAX = 64 /* of a sample, that are compared */, PIECE_BYTES = 64 << 10 };
 
 /* A sample of one side. */
 struct half {

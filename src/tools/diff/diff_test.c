@@ -83,7 +83,7 @@ static void print_run(const struct run *run)
     }
 }
 
-/* The path's last part but one, and all that comes before it left out: "0.tar", "cat/1.jpg". */
+/* The last two components of the path: "0.tar", "cat/1.jpg". */
 static const char *tail(const char *path)
 {
     return strlen(path) > 3 ? path + 3 : path; /* behind "/a/" */
@@ -92,7 +92,7 @@ static const char *tail(const char *path)
 static void pull(struct stoker_diff *diff, struct run *run)
 {
     struct stoker_difference found;
-    uint64_t least[2] = {0, 0}; /* differences come in the order of a, then in that of b */
+    uint64_t least[2] = {0, 0}; /* differences are in the order of a, then in that of b */
 
     run->progress.struct_size = sizeof run->progress;
     while ((run->status = stoker_diff_next(diff, 1000, &found, &run->error)) == 1 ||
@@ -274,7 +274,7 @@ static void add_random(struct stk_io *world, const char *url, int samples,
     }
 }
 
-/* More than two buckets and runs of one key hold: beside counting by hand. */
+/* More than two buckets and than one run of keys can hold: compared with a count. */
 static void test_many(uint64_t seed)
 {
     static int counts[2][KEYS][CONTENTS];
@@ -342,7 +342,7 @@ static void give_index(struct stoker_dataset *dataset, const char *path, uint64_
     dataset->index = index;
 }
 
-/* Indexes that have checksums are believed: nothing is read, and the disk fails to show it. */
+/* Indexes with checksums are trusted: nothing is read, though the disk has other data. */
 static void test_checksums(void)
 {
     static const struct checksum_row {

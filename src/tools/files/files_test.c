@@ -1,5 +1,5 @@
-/* Goal: files of this machine are described, listed and read by their names; a range past the end
- * of a file is cut; what is missing is an error; nothing leaks when memory is short.
+/* Goal: local files are described, listed and read by their names; a range past the end of a file
+ * is cut; a missing file is an error; nothing leaks if memory is short.
  * Method: a real folder with files of known bytes; each allocation fails once. Objects of stores:
  * python/tests/test_files.py. */
 #include "base/mem.h"

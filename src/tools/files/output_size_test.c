@@ -1,6 +1,6 @@
 /* Goal: public structs that the library fills may be of an older and of a newer program, too.
- * Method: the rows of struct_size_test.c, for output: what is behind a shorter struct stays, and
- * the fields of a longer one that this library does not know become 0. */
+ * Method: the rows of struct_size_test.c, for output: bytes after a shorter struct do not change,
+ * and the fields of a longer one that this library does not know become 0. */
 #include "tools/files/struct_size_test.h"
 
 static const uint32_t worlds[] = {1, 2};

@@ -1,8 +1,8 @@
 /* Goal: programs and libraries of different versions work together: each public struct that begins
  * with struct_size may be shorter or longer than the one that this library knows.
- * Method: a table of all these structs. Each is passed to its function as it is, shorter, longer
- * with zeros, longer with a field that is set, without a size, and with sizes that are none.
- * Output is in output_size_test.c. */
+ * Method: a table of all these structs. Each is passed to its function unchanged, shorter, longer
+ * with zeros, longer with a field that is set, without a size, and with invalid sizes. Output is in
+ * output_size_test.c. */
 #include "tools/files/struct_size_test.h"
 
 #include <pthread.h>
@@ -426,7 +426,7 @@ static void end_external(struct external *external)
     stoker_external_fs_close(external->fs);
 }
 
-/* `request` or `reply` is the caller's that is tested; good ones end what it leaves. */
+/* `request` or `reply` is the struct under test; good ones end its effects. */
 static int serve_external(void *request, const void *reply, struct stoker_error *error)
 {
     struct stoker_external_request good = {.struct_size = sizeof good};

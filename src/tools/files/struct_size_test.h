@@ -1,5 +1,5 @@
-/* tools/files/struct_size_test.h: what tests of struct_size share: a row for each public struct,
- * and something of each kind that a row needs. Owner: the test. Threads: one. Memory: static.
+/* tools/files/struct_size_test.h: shared by the tests of struct_size: a row for each public struct,
+ * and an object of each kind that a row needs. Owner: the test. Threads: one. Memory: static.
  * Bound: a folder in /tmp. */
 #ifndef TOOLS_FILES_STRUCT_SIZE_TEST_H
 #define TOOLS_FILES_STRUCT_SIZE_TEST_H
@@ -78,7 +78,7 @@ struct row {
     int may_lack;                /* 1: a call that returns 0 has nothing to write */
 };
 
-/* `set`: offset of a byte that is not 0; 0: none. Returns what the function did. */
+/* `set`: offset of a byte that is not 0; 0: none. Returns the function's result. */
 static int pass(const struct row *row, size_t struct_size, size_t set, const char *what)
 {
     static uint8_t bytes[1u << 15];

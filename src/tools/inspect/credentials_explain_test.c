@@ -1,6 +1,7 @@
-/* Goal: what is told of a URL is what would be used, each place of the chain says why, and no
- * secret is in any of it. Method: rows of variables and URLs, each value that is a secret with a
- * canary in it; all that was filled is searched for it (credentials_explain.c). */
+/* Goal: the report for a URL names the credentials that would be used, each source of the chain
+ * says why it is skipped, and no secret is in any of it.
+ * Method: rows of variables and URLs, each secret value with a canary in it; all output is searched
+ * for it (credentials_explain.c). */
 #include "base/base.h"
 #include "base/mem.h"
 #include "test/t.h"
@@ -24,7 +25,7 @@ static const struct row {
     const char *service, *kind, *from, *endpoint;
     uint32_t used; /* the step, from 1; 0: none */
     uint32_t count;
-    const char *says, *region; /* NULL: whatever; a part of who says where */
+    const char *says, *region; /* NULL: any; a part of the source's name */
 } rows[] = {
     {"nothing", "s3://bucket/key", {NULL}, 0, "S3", "anonymous", "no credentials",
      "https://bucket.s3.amazonaws.com", 0, 9, "the service's own", "us-east-1"},
@@ -158,7 +159,7 @@ static void check(const struct row *row)
     }
 }
 
-/* What no variable says. */
+/* Settings that no variable has. */
 static void write_config(void)
 {
     FILE *file;

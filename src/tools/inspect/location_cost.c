@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Dollars a GB that goes from the first of a service's regions to another one, and out of its
- * cloud: as prices.json of the Python package has them, which a test compares. */
+/* Dollars per GB sent from the first of a service's regions to another one, and out of its cloud:
+ * as in prices.json of the Python package, which a test compares. */
 static const struct {
     const char *service, *cloud;
     double other_region, outside;
@@ -15,8 +15,8 @@ static const struct {
     {"Google Cloud Storage", "Google", 0.02, 0.12},
 };
 
-/* Google's buckets of several regions: "us", "eu", "asia", "nam4", "eur5". Of which continent the
- * machine's region must be; NULL: it is one region. */
+/* Google's buckets of several regions: "us", "eu", "asia", "nam4", "eur5". The continent of the
+ * machine's region; NULL: it is one region. */
 static const char *continent_of(const char *location)
 {
     static const char *const continents[][2] = {

@@ -1,6 +1,7 @@
-/* Goal: what it means that a bucket and a machine are here and there; location_cost.c. location.c
- * asks them: python/tests/test_location.py, by servers that are Amazon and Google.
- * Method: rows of places, and what is to be said of them. */
+/* Goal: the cost of reading a bucket from a machine, by their locations (location_cost.c).
+ * python/tests/test_location.py tests the requests of location.c, with servers that play Amazon and
+ * Google.
+ * Method: rows of locations, and the expected reports. */
 #include "tools/inspect/location.h"
 
 #include "test/t.h"

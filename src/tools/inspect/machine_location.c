@@ -1,4 +1,4 @@
-/* Where this machine is, by the metadata service of its cloud. */
+/* The location of this machine, from the metadata service of its cloud. */
 #include "tools/inspect/location.h"
 
 #include "base/mem.h"

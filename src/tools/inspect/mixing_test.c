@@ -1,5 +1,5 @@
-/* Goal: what is reported of labels is what the order does; a full permutation mixes as well as
- * chance; a larger window is found where it helps.
+/* Goal: the report of labels matches the order; a full permutation mixes as well as chance; a
+ * larger window is found if it helps.
  * Method: sorted classes; the classes of batches, runs and shares counted here from
  * stoker_order_slots. Covers order_mixing.c, too. */
 #include "base/mem.h"
@@ -125,7 +125,7 @@ static void check_row(const struct row *row)
     stoker_order_close(order);
 }
 
-/* A window that gives 95 % of the classes. */
+/* A window with which batches have 95 % of the classes. */
 static void test_window(void)
 {
     struct stoker_order_options options = options_of(&rows[1]);

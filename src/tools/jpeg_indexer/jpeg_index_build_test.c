@@ -49,7 +49,8 @@ static void add_tar(struct stk_io *world)
     t_tar_free(&tar);
 }
 
-/* Pixels of an epoch; gives how many pictures were decoded by marks, -1: it failed. */
+/* Reads the pixels of an epoch; returns how many images were decoded with entry points, -1: it
+ * failed. */
 static int64_t read_epoch(struct stoker_engine *engine, uint8_t *pixels)
 {
     static const struct stoker_transform crop = {.kind = STOKER_RANDOM_RESIZED_CROP,
@@ -97,8 +98,8 @@ static int64_t read_epoch(struct stoker_engine *engine, uint8_t *pixels)
     return status < 0 ? -1 : (int64_t)stats.jpegs_indexed;
 }
 
-/* Counts are of the engine, whose workers may still be at a closed loader's pictures: so this is
- * asked of the data set. */
+/* Counters belong to the engine, whose workers may still decode images of a closed loader: so the
+ * test asks the data set. */
 static bool has_marks(struct stoker_engine *engine)
 {
     struct stoker_dataset *dataset = NULL;

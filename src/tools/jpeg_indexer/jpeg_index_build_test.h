@@ -1,6 +1,6 @@
-/* tools/jpeg_indexer/jpeg_index_build_test.h: what the tests of marks share: JPEGs by libjpeg, a
- * marker run to its end.
- * Owner: the test. Threads: one. Memory: the test's. Bound: MARKER_WIDTH_MAX. */
+/* tools/jpeg_indexer/jpeg_index_build_test.h: shared by the tests of JPEG indexes: JPEGs by
+ * libjpeg, a run of the indexer to its end. Owner: the test. Threads: one. Memory: the test's.
+ * Bound: MARKER_WIDTH_MAX. */
 #ifndef TOOLS_JPEG_INDEXER_JPEG_INDEX_BUILD_TEST_H
 #define TOOLS_JPEG_INDEXER_JPEG_INDEX_BUILD_TEST_H
 
@@ -85,7 +85,7 @@ static inline int marker_run(struct stoker_engine *engine, const char *url, uint
         }
         status = 0;
     }
-    progress->path = NULL; /* lent until close */
+    progress->path = NULL; /* valid until close */
     stoker_jpeg_indexer_close(marker);
     stoker_dataset_close(dataset);
     return status;

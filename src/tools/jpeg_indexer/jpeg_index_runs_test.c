@@ -106,7 +106,7 @@ static void check_calls(struct stoker_engine *engine, uint64_t bytes)
     stoker_dataset_close(dataset);
 }
 
-/* Where samples are slow a call does fewer of them, so that its caller can be stopped. */
+/* If samples are slow, a call processes fewer of them, so that its caller can be stopped. */
 static void check_slow(struct stoker_engine *engine, struct stk_io *world)
 {
     struct stk_sim_rule slow = {TAR, STK_SIM_FAULT_SLOW, 0, 0, 0, 100000000};
@@ -157,7 +157,7 @@ static void check_short_progress(struct stoker_engine *engine)
 
 enum change { SAME, SWAPPED, DROPPED, CUT, INVENTED };
 
-/* The file anew, of `samples` samples: those of `first` and the two behind it are changed. */
+/* Rewrites the file with `samples` samples: those of `first` and the two after it are changed. */
 static void rewrite(struct stk_io *world, enum change change, uint64_t first, uint64_t samples)
 {
     static uint64_t image[1u << 15];
@@ -246,7 +246,7 @@ static const struct member_row {
 } member_rows[] = {
     {"a.jpg", 30, true},      {"b.jpeg", 31, true},     {"c.jpe", 32, true},
     {"d.left.jpg", 33, true}, {"e.jpg.txt", 34, false}, {"f.jpgx", 35, false},
-    {"g.left.jpe", 36, true}, {"h.jpg", 999, true}, /* of more bytes than are asked for at first */
+    {"g.left.jpe", 36, true}, {"h.jpg", 999, true}, /* of more bytes than are read at first */
 };
 
 static void test_members(void)
@@ -300,7 +300,7 @@ static void test_large_words(void)
     stoker_engine_close(engine);
 }
 
-/* Front to back only: places of pictures cannot be gone to. */
+/* Front to back only: random access to images is not possible. */
 static void test_packed(void)
 {
     struct stoker_indexer_options options = {.struct_size = sizeof options};
@@ -343,7 +343,7 @@ static void test_flat(void)
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
-/* 0, or the first failure; nothing is told, and options are left out. */
+/* Returns 0, or the first failure; nothing is reported, and options are left out. */
 static int run_plain(struct stoker_dataset *dataset, struct stoker_error *error)
 {
     struct stoker_jpeg_indexer *marker = NULL;
@@ -363,7 +363,7 @@ static bool exists(struct stk_io *world, const char *path)
     return stk_io_stat_path(world, path, &stat, NULL) == 0;
 }
 
-/* What a failed run leaves: nothing beside what was there. */
+/* A failed run leaves no new file. */
 static void check_left(struct stoker_engine *engine, struct stk_io *world, uint64_t budget)
 {
     T_EQ("memory", engine->budget.bytes, budget);
@@ -412,7 +412,7 @@ static void check_failures(struct stoker_engine *engine, struct stk_io *world,
     T_EQ("remove", stk_io_remove(world, MARKS, NULL), 0);
     T_EQ("open", stoker_jpeg_indexer_open(&marker, dataset, NULL, &error), 0);
     T_TRUE("it writes", exists(world, MARKS ".new") && exists(world, MARKS ".lock"));
-    stoker_jpeg_indexer_close(marker); /* given up */
+    stoker_jpeg_indexer_close(marker); /* cancelled */
     check_left(engine, world, budget);
     T_TRUE("none", !exists(world, MARKS));
     T_EQ("rule",

@@ -213,7 +213,7 @@ int stk_left_out_write_list(struct stk_left_out *left, struct stoker_error *erro
     return fail_with_list(left, true, error);
 }
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 /* keep: for a later run, too. */
 static int report_open(struct report *report, struct stk_left_out *left, bool keep,

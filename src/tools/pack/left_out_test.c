@@ -1,10 +1,11 @@
 /* Goal: under on_error skip exactly the damaged samples are left out, listed once each, and nothing
- * else differs: the same bytes and the same list whatever the threads, the failures before, or the
- * policy of an earlier run; what the machine does is never taken for damage. So for tars that
- * cannot be listed whole. Method: tars in the simulated world whose index has checksums, of which
- * some bytes are changed later; then every call of the seam fails, or is the last before a kill or
- * a power cut, and every allocation fails, and the run after it is compared byte by byte. Covers
- * pack.c, pack_read.c, shard_file.c, format/bad_sample/bad_sample_file.c. */
+ * else differs: the same bytes and the same list whatever the threads, earlier failures, or the
+ * policy of an earlier run; failures of the machine are never taken for damage. The same for tars
+ * that cannot be listed completely.
+ * Method: tars in the simulator whose index has checksums, of which some bytes are changed later;
+ * then every I/O call fails, or is the last before a kill or a power cut, and every allocation
+ * fails, and the next run is compared byte by byte. Covers pack.c, pack_read.c, shard_file.c,
+ * format/bad_sample/bad_sample_file.c. */
 #include "tools/pack/pack_test.h"
 
 #include "base/retry.h"
@@ -16,8 +17,8 @@ enum { SHARDS = 3, SAMPLES = 7, SHARD_BYTES = 20 << 10, LARGE = 600 << 10, TEXT_
 static const char source[] = "/src", destination[] = "/out/dst", draft[] = "/out/dst.part",
                   listed[] = "/out/bad.jsonl";
 
-/* The damaged ones, by what is wrong; the large one fills the buffer more than once before it
- * shows. */
+/* The damaged samples, by kind of damage; the large one fills the buffer more than once before the
+ * damage is detected. */
 static const struct bad {
     const char *name;
     unsigned shard, sample;
@@ -78,7 +79,7 @@ static void make_shard(struct stk_io *world, unsigned shard, bool damaged)
     t_tar_free(&tar);
 }
 
-/* Shards, an index with checksums of them, and then the damage, of which no stamp tells. */
+/* Shards, an index with checksums of them, and then the damage, of which no stamp has a trace. */
 static void make_source(struct stk_io *world, struct stoker_engine *engine)
 {
     const char *url = source;
@@ -107,7 +108,7 @@ static void make_source(struct stk_io *world, struct stoker_engine *engine)
     T_EQ("/", stk_io_sync_directory(world, "/", NULL), 0);
 }
 
-/* What a run ended with. */
+/* The result of a run. */
 struct result {
     struct stoker_pack_progress progress;
     struct stoker_error error;
@@ -127,7 +128,8 @@ static const struct stoker_pack_options skipping = {.struct_size = sizeof skippi
 static int run(struct stoker_engine *engine, const struct stoker_pack_options *options,
                struct result *result)
 {
-    /* One that is not read, for a failure of the world, would leave pack without checksums. */
+    /* If one could not be read, because of a failure in the simulator, pack would have no
+     * checksums. */
     const char *url = source;
     struct stoker_dataset_options indexed = {
         .struct_size = sizeof indexed, .urls = &url, .url_count = 1, .index = STOKER_INDEX_REQUIRE};
@@ -178,7 +180,7 @@ static const char *read_list(struct stk_io *world)
     return text;
 }
 
-/* The packed folder has all samples but the bad ones, as they were, and tells the truth. */
+/* The packed folder has all samples except the bad ones, unchanged, and its manifest is right. */
 static void check_packed(const char *name, struct stoker_engine *engine, struct stk_io *world)
 {
     struct stk_manifest manifest = {0};
@@ -274,8 +276,8 @@ static void test_threads(void)
     }
 }
 
-/* Raise ends at the first damage and lists it; skip then goes on to the bytes that it would have
- * made alone; and raise does not take over what skip left out. */
+/* Raise ends at the first damage and lists it; skip then resumes to the same bytes that it writes
+ * alone; and raise does not accept shards in which skip left out samples. */
 static void test_policies(void)
 {
     struct stoker_pack_options raising = skipping, limited = skipping;
@@ -360,7 +362,7 @@ static void test_limits(void)
     }
 }
 
-/* What the machine did is tried again, then raised: never a sample that is left out. */
+/* Failures of the machine are retried, then raised: no sample is left out. */
 static void test_retries(void)
 {
     static const struct row {
@@ -400,8 +402,8 @@ static void test_retries(void)
     }
 }
 
-/* A shard that ends before what its index tells: its last samples are left out; all of a shard may
- * be; and where nothing is left there is no data set. */
+/* A shard that ends earlier than its index says: its last samples are left out; a shard may lose
+ * all samples; and if nothing is left there is no data set. */
 static void test_truncated(void)
 {
     for (int all = 0; all < 2; all++) {
@@ -502,7 +504,8 @@ static void test_every_call(enum way way)
                  0);
         }
         if (!is_there(world, destination) || is_there(world, "/out/dst/stoker.plan.json")) {
-            bool unnamed = !is_there(world, destination); /* else the list may be given, and gone */
+            /* else the list may have been delivered, and removed */
+            bool unnamed = !is_there(world, destination);
 
             T_EQ(names[way], run(engine, &skipping, &result), 0);
             T_TRUE("listed again", !unnamed || result.listed == STK_COUNT(bads));
@@ -527,8 +530,7 @@ static void test_every_call(enum way way)
     T_TRUE("many calls failed", failures > 60);
 }
 
-/* A tar with a damaged header and one that is cut: nothing is known of them but what a scan takes.
- */
+/* A tar with a damaged header and one that is truncated: only a scan finds their samples. */
 static void make_broken(struct stk_io *world)
 {
     for (unsigned i = 0; i < SHARDS; i++) {

@@ -312,7 +312,7 @@ int stk_pack_plan_pieces(const struct stk_pack_plan *plan, uint64_t sample,
 
 /* ---- the cut ---- */
 
-/* Where a sample lies, for the error about two with one key. */
+/* The place of a sample, for the error about two with one key. */
 static void describe_location(const struct stk_pack_plan *plan, uint64_t sample, char *text,
                               size_t capacity)
 {

@@ -11,13 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where bytes go. */
+/* The destination of bytes. */
 struct space {
     uint8_t *data;
     size_t bytes;
 };
 
-/* Where the bytes of a piece come from. */
+/* The source of a piece's bytes. */
 struct source_shard {
     struct stk_file *file; /* NULL: not open, or the gather's stream */
     bool open;
@@ -95,7 +95,8 @@ static int mark_damaged(struct stk_pack_read *reader, int status)
     return status;
 }
 
-/* Where the bytes are that could not be had; an error of the shard in work has its own place. */
+/* The place of the bytes that could not be read; an error of the current shard has its own
+ * place. */
 static void copy_location(struct stk_pack_read *reader, const struct source_shard *source_shard,
                           struct stoker_error *error)
 {

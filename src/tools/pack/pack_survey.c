@@ -335,7 +335,7 @@ static char *add_sidecar(struct run *run, const struct stk_pack_sidecar *sidecar
     return text;
 }
 
-/* Its line of the folder's metadata, or else of the root's. path: of the picture. */
+/* Its line of the folder's metadata, or else of the root's. path: of the image. */
 static int add_line(struct measure *measure, struct run *run, uint64_t sample,
                     const struct table *own, const char *path, struct stoker_error *error)
 {

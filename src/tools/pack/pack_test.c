@@ -54,7 +54,7 @@ static void make_folder(struct stk_io *world)
             snprintf(path, sizeof path, "/src/c%u.x/p.%02u.Txt", class, i);
             add_file(world, path, 200 + i, 30);
         }
-        snprintf(path, sizeof path, "/src/c%u.x/q%02u.json", class, i); /* nobody's */
+        snprintf(path, sizeof path, "/src/c%u.x/q%02u.json", class, i); /* of no process */
         add_file(world, path, 300 + i, 10);
     }
     T_EQ("lines", stk_sim_add(world, "/src/metadata.jsonl", lines, bytes), 0);
@@ -97,7 +97,7 @@ struct settings {
     const char *pattern;
 };
 
-/* The whole of it; the status of what failed. */
+/* Writes all of it; returns the status of the first failure. */
 static int pack(struct stoker_engine *engine, const struct settings *settings,
                 struct stoker_pack_progress *progress, struct stoker_error *error)
 {
@@ -125,7 +125,7 @@ static int pack(struct stoker_engine *engine, const struct settings *settings,
 
 static const struct settings usual = {.shard_bytes = SHARD_BYTES};
 
-/* What lies in the destination agrees with itself and with the source. */
+/* The destination is consistent in itself and with the source. */
 static void check_whole(const char *name, struct stk_io *world, uint64_t sample_count)
 {
     struct stk_manifest manifest = {0};
@@ -387,7 +387,7 @@ static void test_refusals(void)
     }
 }
 
-/* Work that was begun is only gone on with by the same settings and source. */
+/* Only the same settings and source can resume unfinished work. */
 static void test_other_work(void)
 {
     static const struct row {
@@ -517,7 +517,7 @@ static void test_every_call(enum way way)
         if (!T_TRUE("the same bytes", memcmp(want, digest, sizeof want) == 0)) {
             printf("%s at call %llu\n", names[way], (unsigned long long)n);
         }
-        T_TRUE(names[way], stk_mem_alive() >= alive); /* the world keeps files */
+        T_TRUE(names[way], stk_mem_alive() >= alive); /* the simulator keeps files */
         stoker_engine_close(engine);
         if (n > 0 && status == 0 && n > 2 * failures + 60) {
             break;
@@ -561,7 +561,7 @@ static void test_every_allocation(void)
     T_TRUE("memory was refused", failures > 40);
 }
 
-/* Close in the middle: answers soon, and what is whole stays. */
+/* Close in the middle: returns soon, and complete shards stay. */
 static void test_close(void)
 {
     struct stoker_pack_options options = {

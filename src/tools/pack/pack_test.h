@@ -1,6 +1,5 @@
-/* tools/pack/pack_test.h: what the tests of pack share: a small world to pack, and looks at the
- * result.
- * Owner: the test. Threads: one. Memory: the world's. Bound: the test's. */
+/* tools/pack/pack_test.h: shared by the tests of pack: a small simulator to pack, and checks of the
+ * result. Owner: the test. Threads: one. Memory: the simulator's. Bound: the test's. */
 #ifndef TOOLS_PACK_PACK_TEST_H
 #define TOOLS_PACK_PACK_TEST_H
 

@@ -21,7 +21,7 @@ struct stk_shard_file {
     size_t used;      /* of the buffer, not yet written */
     uint64_t written; /* bytes before the buffer */
     struct stk_sha256 sha;
-    struct stk_xxh3 *sum; /* of a member that does not lie in one buffer */
+    struct stk_xxh3 *sum; /* of a member that is not in one buffer */
     uint64_t remaining;   /* bytes that the member in work lacks */
     size_t from;          /* in the buffer: its first byte that is not in `sum` */
     bool pieces;          /* `sum` has bytes of it */
@@ -106,7 +106,7 @@ int stk_shard_file_drop_sample(struct stk_shard_file *out, struct stoker_error *
     }
     out->used = (size_t)(out->mark.at - out->written);
     out->remaining = 0;
-    (void)stk_xxh3_done(out->sum); /* what it has of a member */
+    (void)stk_xxh3_done(out->sum); /* its part of a member */
     out->done.member_count = out->mark.members;
     out->done.text_bytes = out->mark.text_bytes;
     out->done.samples--;
@@ -258,7 +258,7 @@ static int flush(struct stk_shard_file *out, struct stoker_error *error)
     size_t hashed = 0;
     int status;
 
-    if (out->remaining > 0) { /* what is left of the member comes in the next buffer */
+    if (out->remaining > 0) { /* the rest of the member is in the next buffer */
         stk_xxh3_add(out->sum, out->buffer + out->from, out->used - out->from);
         out->pieces = true;
         out->from = 0;

@@ -229,7 +229,7 @@ static int add_keys(struct stoker_shard_writer *writer, const struct stk_shard_d
     return 0;
 }
 
-/* Shards without a gap from the first: the caller goes on after their last sample. */
+/* Shards without a gap from the first: the caller continues after their last sample. */
 static int find_finished(struct stoker_shard_writer *writer, struct stoker_error *error)
 {
     const uint64_t shards_max = stk_shard_pattern_max(writer->pattern);
@@ -315,7 +315,7 @@ static bool is_extension(const char *text)
            strcmp(text, "__key__") != 0 && !strchr(text, '/');
 }
 
-/* The key's own rules are those of WebDataset: what is written comes back under the same key. */
+/* The key's own rules are those of WebDataset: a sample is read back under the same key. */
 static int check_sample(struct stoker_shard_writer *writer, const char *key,
                         const struct stoker_shard_member *members, size_t member_count,
                         struct stoker_error *error)
@@ -441,7 +441,7 @@ static int write_sample(struct stoker_shard_writer *writer, const char *key,
     return status;
 }
 
-/* The names in the folder are synced too: what position counts is on disk for good. */
+/* The names in the folder are synced too: the samples counted by position survive a power cut. */
 static int finish_shard(struct stoker_shard_writer *writer, struct stoker_error *error)
 {
     uint64_t samples = stk_shard_file_samples(writer->out);

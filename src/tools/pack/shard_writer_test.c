@@ -56,7 +56,7 @@ static void check_resume_key(const struct stoker_shard_writer *writer)
 
 static uint64_t told; /* the last position */
 
-/* All of it, from where it stands; the status of what failed. */
+/* Writes the rest, from its position; returns the status of the first failure. */
 static int write_all(struct stoker_engine *engine, struct stoker_error *error)
 {
     struct stoker_shard_writer *writer = NULL;
@@ -213,7 +213,7 @@ static int open_from(struct stoker_engine *engine, const char *source, size_t st
     return stoker_shard_writer_open(writer_out, engine, &options, error);
 }
 
-/* Unfinished work of another source is not gone on with. */
+/* Unfinished work of another source is not resumed. */
 static void test_source(void)
 {
     static const size_t now = sizeof(struct stoker_shard_writer_options),
@@ -253,7 +253,7 @@ static void test_source(void)
     stoker_engine_close(engine);
 }
 
-/* What was told to be written before the power went is there. */
+/* Samples that were reported as written exist after the power cut. */
 static void check_position(struct stoker_engine *engine)
 {
     struct stoker_shard_writer *writer = NULL;

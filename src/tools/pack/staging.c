@@ -87,8 +87,8 @@ void stk_staging_close(struct stk_staging *staging)
     *staging = (struct stk_staging){0};
 }
 
-/* Beside DST.part, which loses its name in the end. Before anything is looked at: what another run
- * does in between cannot be missed. */
+/* Next to DST.part, which is renamed at the end. Locked before anything is read, so that no action
+ * of another run in between is missed. */
 static int lock_destination(struct stk_staging *staging, struct stoker_error *error)
 {
     char *path = stk_staging_path(staging->destination, "", ".lock");
@@ -196,7 +196,7 @@ static int check_staging(struct stk_staging *staging, const char *text, struct s
         if (status == 0) {
             status = stk_staging_write_file(staging->io, plan, text, strlen(text), error);
         }
-        if (status == 0) { /* no power cut leaves what follows, but not the plan */
+        if (status == 0) { /* a power cut may remove later files, but not the plan */
             status = stk_io_sync_directory(staging->io, staging->directory, error);
         }
         if (status == 0) { /* else removing the folder would lose files of another writer */
@@ -245,7 +245,7 @@ static void difference(const json_t *before, json_t *now, char *text, size_t cap
     snprintf(text, capacity, "files were changed, added or removed since");
 }
 
-/* 1: the plan there is ours; 0: there is none; STATE: it is another. */
+/* Returns 1: the plan there is ours; 0: there is none; STATE: it is another. */
 static int read_plan(struct stk_staging *staging, const char *text, struct stoker_error *error)
 {
     char *path = stk_staging_path(staging->directory, STK_STAGING_PLAN_NAME, "");
@@ -394,8 +394,8 @@ static int write_index(struct stk_staging *staging, struct stk_index *index,
     return status;
 }
 
-/* Index and manifest of the finished shards; the manifest comes last, and says that all is there:
- * stk_index_write has synced the folder before, with the names of all shards. */
+/* Writes the index and the manifest of the finished shards; the manifest is last, and says that all
+ * is complete: stk_index_write has synced the folder before, with the names of all shards. */
 static int write_contents(struct stk_staging *staging, const struct stk_staging_content *content,
                           struct stoker_error *error)
 {
@@ -466,7 +466,7 @@ static int remove_name(struct stk_staging *staging, const char *name, struct sto
     return status;
 }
 
-/* Takes away what only an unfinished folder has, but the plan and the list of what was left out. */
+/* Removes the files of unfinished work, except the plan and the list of samples left out. */
 static int remove_unknown(struct stk_staging *staging, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
@@ -537,8 +537,8 @@ int stk_staging_commit(struct stk_staging *staging, const struct stk_staging_con
     }
     status = status < 0 ? status : remove_name(staging, STK_STAGING_PLAN_NAME, error);
     if (status == 0) {
-        /* The data set stands: a plan that comes back after a power cut is taken away by the next
-         * run, so that no failure here is worth an error. */
+        /* The data set is complete: if a power cut restores the plan, the next run removes it, so
+         * no failure here is worth an error. */
         stk_io_sync_directory(staging->io, staging->directory, NULL);
     }
     return status;

@@ -53,7 +53,7 @@ static int prepare(struct stk_staging *draft, struct stk_io *world)
     return status;
 }
 
-/* The power goes at call `n` of the commit (0: never); how many calls it made. */
+/* Cuts the power at call `n` of the commit (0: never); returns how many calls it made. */
 static uint64_t commit(struct stk_io *world, uint64_t n, uint64_t choice)
 {
     struct stk_staging draft;
@@ -76,7 +76,7 @@ static uint64_t commit(struct stk_io *world, uint64_t n, uint64_t choice)
     return calls;
 }
 
-/* As the next run of pack: nothing is left to do where the name is given and no plan is there. */
+/* Like the next run of pack: nothing is left to do if the name exists and no plan is there. */
 static void go_on(struct stk_io *world)
 {
     struct stk_staging draft = {0};

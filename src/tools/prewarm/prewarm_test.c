@@ -126,7 +126,7 @@ static void test_all(struct stoker_engine *engine, uint64_t all)
     T_EQ("touch", progress.files_done, STK_COUNT(sizes));
 }
 
-/* Failures, each told; what stands beside is read. */
+/* Failures, each reported; other files are read. */
 static void test_failures(struct stoker_engine *engine, uint64_t all)
 {
     const char *paths[] = {"/nonexistent/x", folder};
@@ -154,7 +154,7 @@ static void test_failures(struct stoker_engine *engine, uint64_t all)
     T_ERROR("budget", &error);
     paths[0] = folder;
     options.path_count = 1;
-    options.chunk_bytes = 4u << 20; /* 256 MiB of 1 GiB: each run gives them back */
+    options.chunk_bytes = 4u << 20; /* 256 MiB of 1 GiB: each run returns them */
     for (int i = 0; i < 6; i++) {
         T_EQ("given back", run(engine, &options, &progress, &error), 0);
     }
@@ -168,12 +168,12 @@ static void test_failures(struct stoker_engine *engine, uint64_t all)
 #define PASS INT64_MIN
 
 static struct hindered {
-    struct stk_io_table table; /* first: of the world, but for what stands below */
+    struct stk_io_table table; /* first: of the simulator, with the functions below */
     const struct stk_io_table *world;
-    struct stk_file_ops file_ops; /* of the world's files, as they were */
+    struct stk_file_ops file_ops; /* of the simulator's files, before the change */
     struct stk_io *io;
-    int64_t (*meet)(uint64_t offset, size_t bytes); /* of a read; PASS: the world reads */
-    int64_t (*cold)(void);                          /* of a piece; NULL: nobody tells */
+    int64_t (*meet)(uint64_t offset, size_t bytes); /* of a read; PASS: the simulator reads */
+    int64_t (*cold)(void);                          /* of a piece; NULL: unknown */
     _Atomic uint32_t reads, opened;
     _Atomic uint64_t later_ns; /* than the world's clock */
 } hindered;
@@ -257,7 +257,7 @@ static int64_t come_late(uint64_t offset, size_t bytes)
     return atomic_load(&hindered.reads) <= late_times ? STOKER_ERROR_TIMEOUT : PASS;
 }
 
-/* Reads that come too late are tried again: thrice, or until the deadline where one is given. */
+/* Reads that time out are retried: three times, or until the deadline if there is one. */
 static void test_late(void)
 {
     static const struct row {
@@ -340,7 +340,7 @@ static int finish(struct stoker_prewarm *prewarm, struct stoker_prewarm_progress
     return status;
 }
 
-/* What was all read when its time was over is no failure; a piece that was not is one. */
+/* A file that was complete when its time was over is no failure; an incomplete piece is one. */
 static void test_just_in_time(void)
 {
     static const struct row {
@@ -373,7 +373,7 @@ static void test_just_in_time(void)
     }
 }
 
-/* A file that is shorter than it was listed is read as far as it goes. */
+/* A file that is shorter than in the listing is read up to its end. */
 static void test_shorter(void)
 {
     struct stk_sim_rule rule = {.fault = STK_SIM_FAULT_TRUNCATED, .offset = PIECE + 100};
@@ -386,7 +386,7 @@ static void test_shorter(void)
     T_EQ("shorter", progress.bytes_read, PIECE + 100);
     T_EQ("shorter", progress.bytes_done, PIECES * PIECE);
     T_EQ("shorter", progress.files_done, 1);
-    T_EQ("shorter", hindered.reads, PIECES + 1); /* once more, where some of a piece came */
+    T_EQ("shorter", hindered.reads, PIECES + 1); /* once more, if some of a piece was read */
     stoker_engine_close(engine);
 }
 
@@ -397,7 +397,7 @@ static int64_t tell_cold(void)
     return *cold_next++;
 }
 
-/* What is cold behind a read is read again, but not for ever. */
+/* A piece that is cold after a read is read again, but not for ever. */
 static void test_dropped_again(void)
 {
     static const struct row {
@@ -442,7 +442,7 @@ static int64_t break_second(uint64_t offset, size_t bytes)
     return offset == PIECE ? -EIO : PASS;
 }
 
-/* Of a file that fails the rest is left alone; it counts once; the error says where. */
+/* After a file failed, its other pieces are skipped; it counts once; the error has the place. */
 static void test_broken(void)
 {
     static const char *const paths[] = {"/nothing", "/data"};

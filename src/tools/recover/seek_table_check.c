@@ -46,7 +46,7 @@ void stk_shard_reader_use_seek_table(struct stk_shard_reader *shard_reader)
     }
 }
 
-/* The next entry, which stays the next; NULL: there is none, or it cannot be read. */
+/* The next entry, without advancing; NULL: there is none, or it cannot be read. */
 static const uint8_t *peek_entry(struct stk_shard_reader *shard_reader)
 {
     const struct stk_zstd_seek_table *foot = &shard_reader->table.foot;
@@ -119,7 +119,7 @@ uint32_t stk_shard_reader_check_seek_table(struct stk_shard_reader *shard_reader
         stk_zstd_seek_table_read_entry(entry, &packed_bytes, &bytes);
         to = shard_reader->table.in + packed_bytes;
         if (to > end || (is_table && packed_bytes > 0)) {
-            break; /* of several frames; or the table says more than there is: see below */
+            break; /* of several frames; or the table has more than the file: see below */
         }
         if (to < end && (to != before || bytes > 0)) {
             set_mismatch(shard_reader, position, "no frame ends at an offset that it lists");

@@ -119,7 +119,7 @@ static int read_block(struct stk_shard_reader *shard_reader, struct stk_view *bl
         *block_out = (struct stk_view){0};
         return status;
     }
-    first = *block_out; /* read for the first time: what is not before read_to */
+    first = *block_out; /* read for the first time: data at or after read_to */
     again = stk_min(first.bytes,
                     shard_reader->read_to -
                         stk_min(shard_reader->read_to, shard_reader->reader->offset - first.bytes));
@@ -346,7 +346,8 @@ static int fill(struct stk_shard_reader *shard_reader, struct stoker_error *erro
     }
     if (shard_reader->more < 0) {
         status = try_resume(shard_reader, &used, error);
-    } else if (shard_reader->more == 0 && shard_reader->gap_open) { /* no header came any more */
+    } else if (shard_reader->more == 0 &&
+               shard_reader->gap_open) { /* no header followed any more */
         end_gap(shard_reader, UINT64_MAX, false);
         used = 0;
     }
@@ -401,7 +402,7 @@ static void open_gap(struct stk_shard_reader *shard_reader, uint64_t from, uint6
     unsure = shard_reader->compression == STK_COMPRESSION_BZIP2
                  ? doubted
                  : now.bytes; /* each of its blocks has a CRC */
-    if (summed) { /* all before the last point is proved, and what is behind it is not */
+    if (summed) { /* all before the last point is verified, and the data after it is not */
         doubted = unsure = stk_shard_reader_unverified_bytes(shard_reader);
     } else if (shard_reader->compression == STK_COMPRESSION_ZSTD &&
                shard_reader->more == STOKER_ERROR_CORRUPT && doubted == 0) {
@@ -499,7 +500,7 @@ static int look_ahead(struct stk_shard_reader *shard_reader, struct stoker_error
     return read_block(shard_reader, &shard_reader->lookahead, error);
 }
 
-/* 1: at a place where a stream may begin; 0: there is none. */
+/* Returns 1 at a place where a stream may begin; 0: there is none. */
 static int search_magic(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     for (;;) {
@@ -532,7 +533,8 @@ static int search_magic(struct stk_shard_reader *shard_reader, struct stoker_err
     }
 }
 
-/* 1: it goes on where a stream may begin; what it holds is used from the first tar header on. */
+/* Returns 1 if it continues where a stream may begin; its data is used from the first tar header
+ * on. */
 static int resume_from_magic(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     int status = stk_shard_reader_skip_to(shard_reader, shard_reader->tried_offset, error);

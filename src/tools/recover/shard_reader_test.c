@@ -74,13 +74,13 @@ static size_t pack(const struct tape_row *row)
     T_EQ(row->name, stk_compress_open(&packer, &options, NULL), 0);
     T_EQ(row->name, stk_compress_run(packer, &in, true, &room, NULL), 0);
     stk_compress_close(packer);
-    return room.used - (row->no_table ? 4 : 0); /* a table without its end is none */
+    return room.used - (row->no_table ? 4 : 0); /* a table without its end is invalid */
 }
 
 struct rig {
     struct stk_io *world;
     struct stoker_engine *engine;
-    struct stk_index *index; /* of the whole shard, with access points; or NULL */
+    struct stk_index *index; /* of the whole shard, with seek points; or NULL */
 };
 
 /* As the indexer makes it, without members. */
@@ -137,11 +137,11 @@ static void rig_close(struct rig *rig)
     stoker_engine_close(rig->engine);
 }
 
-/* What a tape gave. */
+/* The output of a reader. */
 struct heard {
     uint64_t good, lost;          /* bytes of the tar in their place; those of gaps that end */
-    uint64_t before, from;        /* bytes that the last gap does not doubt; where it begins */
-    uint64_t behind;              /* bytes in `tail`: given since the last gap */
+    uint64_t before, from;        /* bytes that the last gap does not doubt; their start */
+    uint64_t behind;              /* bytes in `tail`: returned since the last gap */
     uint64_t sum;                 /* over all pieces and gaps */
     uint64_t doubtful;            /* bytes of wrongs */
     uint32_t gaps, wrongs, kinds; /* kinds: a bit for each of wrongs */
@@ -232,8 +232,8 @@ static void listen(const char *name, struct rig *rig, struct heard *heard)
             heard->sum = heard->sum * 31 + tape.gap.from + tape.gap.to;
             T_ERROR(name, &tape.gap.error);
             T_TRUE(name, tape.gap.from % 512 == 0 && tape.gap.doubted_from <= tape.gap.from);
-            /* A wrong byte before it is one that it doubts, or that a sum of the index tells; gzip
-             * may show damage late. */
+            /* A wrong byte before the gap is in the doubted range, or a checksum of the index
+             * detects it; gzip may detect damage late. */
             T_TRUE(name, first_bad >= tape.gap.doubted_from || is_wrong(&tape, first_bad) ||
                              (tape.compression == STK_COMPRESSION_GZIP && !rig->index));
             first_bad = UINT64_MAX;
@@ -391,8 +391,7 @@ static void test_ends(void)
     }
 }
 
-/* A seek table that is not true costs nothing, and is told: whatever its entries or its foot say.
- */
+/* A wrong seek table costs nothing, and is reported: whatever its entries or its footer contain. */
 static void test_table(void)
 {
     static const struct tape_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
@@ -416,7 +415,7 @@ static void test_table(void)
     }
 }
 
-/* One that lied is not used behind damage: what follows begins at a frame that is there. */
+/* A table that was wrong is not used after damage: the next data is a frame that was found. */
 static void test_table_that_lied(void)
 {
     static const struct tape_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
@@ -464,7 +463,7 @@ static void test_table_too_short(void)
     rig_close(&rig);
 }
 
-/* A frame without a checksum, of noise in blocks that are raw: what a block shows may have begun in
+/* A frame without a checksum, of noise in raw blocks: damage that a block shows may have begun in
  * the one before. */
 static void test_block_before(void)
 {
@@ -475,7 +474,7 @@ static void test_block_before(void)
     struct rig rig;
 
     T_TRUE("packed", !ZSTD_isError(bytes));
-    memset(packed + bytes / 2, 0xff, 100000); /* with the head of a block: of no kind there is */
+    memset(packed + bytes / 2, 0xff, 100000); /* with a block header of an undefined kind */
     rig_open(&rig, &row, bytes);
     stk_sim_add(rig.world, "/damaged", packed, bytes);
     listen(row.name, &rig, &heard);
@@ -484,7 +483,8 @@ static void test_block_before(void)
     rig_close(&rig);
 }
 
-/* Of what is left out, for no header is in it, a wrong checksum says nothing of what is before. */
+/* A wrong checksum of data without a header, which is left out, says nothing about the data before
+ * it. */
 static void test_wrong_in_a_gap(void)
 {
     static const struct tape_row row = {
@@ -550,7 +550,7 @@ static void test_blocks_of_zeros(void)
     tar = noise;
 }
 
-/* What is there before a cut, is given; the end is a gap that does not end. */
+/* The data before a cut is returned; the end is a gap without an end. */
 static void test_cut(void)
 {
     T_EACH(tape_row, row, tape_rows)
@@ -564,7 +564,7 @@ static void test_cut(void)
         listen(row->name, &rig, &heard);
         T_EQ(row->name, heard.gaps, 1);
         T_TRUE(row->name, heard.ended_early && !heard.doubted);
-        /* bzip2 gives a block once it has all of it. */
+        /* bzip2 returns a block once it has all of it. */
         T_TRUE(row->name, heard.good > tar.bytes / 4 && heard.good < tar.bytes);
         rig_close(&rig);
     }

@@ -26,7 +26,7 @@ static int index_path(const struct stk_manifest_root *root, char path[STK_PATH_B
     return bytes < STK_PATH_BYTES_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* Maps the root's index. below: what stands before its paths; NULL: its own folder. */
+/* Maps the root's index. below: the prefix of its paths; NULL: its own folder. */
 static int open_index(struct stoker_verify *verify, uint32_t number, const char *below,
                       struct stk_verify_findings *findings, struct stoker_error *error)
 {
@@ -198,7 +198,7 @@ void stk_index_check_init(struct stk_index_check *index_check, struct stoker_ver
     index_check->sample = stk_index_first_sample(index_check->index, index_check->shard);
     index_check->end =
         index_check->sample + stk_index_shard_samples(index_check->index, index_check->shard);
-    /* Joined samples do not lie in the order of their members. */
+    /* Joined samples are not in the order of their members. */
     index_check->members = stk_index_member_gap_max(index_check->index) == 0;
 }
 

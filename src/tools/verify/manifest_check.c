@@ -134,7 +134,7 @@ static int add_urls(struct stoker_verify *verify, struct stk_string_table *folde
     return status;
 }
 
-/* One for each folder that a shard lies in. */
+/* One for each folder that contains a shard. */
 static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
 {
     struct stk_manifest_roots *roots = &verify->roots;

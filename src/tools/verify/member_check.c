@@ -68,7 +68,7 @@ static int add_link(struct stk_shard_check *check, uint32_t target, struct stoke
     return 0;
 }
 
-/* Why a member of this type is no part of a sample; NULL: nobody misses it. */
+/* The reason why a member of this type is no part of a sample; NULL: nothing is lost. */
 static const char *skip_reason(uint8_t type)
 {
     switch (type) {
@@ -429,7 +429,7 @@ void stk_shard_check_suspects(struct stk_shard_check *check)
             sample->flags |= STK_CHECK_SAMPLE_BAD;
         }
     }
-    for (uint32_t i = 0; i < check->link_count; i++) { /* targets come before their links */
+    for (uint32_t i = 0; i < check->link_count; i++) { /* targets precede their links */
         const struct stk_shard_check_link *link = &check->links[i];
 
         if (check->samples[link->target].flags & STK_CHECK_SAMPLE_DAMAGED) {

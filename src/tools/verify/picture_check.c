@@ -80,7 +80,7 @@ bool stk_verify_picture_has_checksum(struct stk_view bytes)
 
         at += 12 + (uint64_t)big32(bytes.data + at);
         if (last) {
-            return at == bytes.bytes; /* no CRC covers what follows */
+            return at == bytes.bytes; /* no CRC covers the data after it */
         }
     }
     return false;

@@ -423,7 +423,7 @@ static int rename_repaired(struct stoker_verify *verify, uint64_t object,
     return status;
 }
 
-/* An original of an earlier repair is in the way: the new file goes again. */
+/* An original of an earlier repair has this name: the new file is removed again. */
 static int abandon_copy(struct stoker_verify *verify, struct stk_verify_findings *findings,
                         uint64_t object, struct stoker_error *error)
 {

@@ -74,9 +74,8 @@ static void test_fail_nth(void)
     }
 }
 
-/* kill -9, and a power cut, at each call of a repair: the old shard or the new one is there, the
- * old one's bytes are not lost, and repair again comes to the same bytes as one that was left
- * alone. */
+/* kill -9, and a power cut, at each call of a repair: the old shard or the new one exists, the old
+ * one's bytes are not lost, and another repair writes the same bytes as an uninterrupted one. */
 static void test_cut(void)
 {
     static struct run run;

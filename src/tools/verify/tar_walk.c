@@ -16,7 +16,7 @@ struct walk {
     uint64_t offset;       /* of the piece */
     bool ended;            /* no piece follows */
     struct stk_tar *tar;   /* owned */
-    uint64_t base;         /* where it began */
+    uint64_t base;         /* its start */
     uint64_t last_end;     /* of the last member */
     bool jumped;           /* over a gap, of which the tar parser does not know yet */
     bool damaged; /* the compressed data ends too early: has a finding, which explains that the tar
@@ -375,7 +375,7 @@ static uint32_t kind_of(int status)
                                                                             : STOKER_FINDING_HEADER;
 }
 
-/* 1: the walk goes on at a later header; 0: the tar ends here. */
+/* Returns 1 if the walk continues at a later header; 0: the tar ends here. */
 static int tar_failed(struct walk *walk, struct stoker_error *cause, struct stoker_error *error)
 {
     uint64_t at, header = UINT64_MAX, from = walk->last_end;

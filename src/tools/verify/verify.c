@@ -102,7 +102,7 @@ static void prefetch_metadata(struct stoker_verify *verify, uint64_t first, uint
     stk_free(names);
 }
 
-/* What the listing left out becomes findings. */
+/* Turns the files that the listing left out into findings. */
 static int report_problems(struct stoker_verify *verify, struct stk_verify_findings *findings,
                            struct stoker_error *error)
 {

@@ -141,7 +141,7 @@ int stk_index_check_size(struct stk_shard_check *check, uint64_t bytes, struct s
 int stk_index_check_member(struct stk_shard_check *check, struct stk_view key,
                            const char *extension, uint64_t offset, uint64_t bytes,
                            struct stoker_error *error);
-/* The offset of a hard link, whose data lies before it: only its name is compared. */
+/* The offset of a hard link, whose data is before it: only its name is compared. */
 #define STK_INDEX_CHECK_LINK UINT64_MAX
 int stk_index_check_end(struct stk_shard_check *check, struct stoker_error *error);
 int stk_index_check_fail(struct stk_shard_check *check, struct stoker_error *cause, uint64_t offset,

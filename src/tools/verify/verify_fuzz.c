@@ -1,7 +1,7 @@
 /* Fuzz of verify.c, tar_walk.c, shard_check.c, picture_check.c, manifest_check.c, index_check.c and
- * repair.c: any bytes as a shard, as the index or as the manifest beside a good shard. The last
- * byte chooses which. No crash, no hang; a finding says what and where; what repair wrote is clean,
- * and the old bytes are kept; what is clean can be opened as a data set. */
+ * repair.c: any bytes as a shard, as the index or as the manifest of a good shard. The last byte
+ * chooses which. No crash, no hang; a finding says what and where; a repaired shard is clean, and
+ * the old bytes are kept; a clean data set can be opened. */
 #include "engine/engine.h"
 #include "io/sim/sim.h"
 
@@ -39,7 +39,7 @@ struct outcome {
     struct stoker_verify_progress progress;
 };
 
-/* What verifies clean can be opened, and has as many samples. */
+/* A data set without findings can be opened, and has as many samples. */
 static void check_opens(struct stoker_engine *engine, uint64_t samples)
 {
     const char *url = "/d";

@@ -1,5 +1,5 @@
-/* tools/verify/verify_sets_test.h: small data sets in the simulated world, and what verifying them
- * found, for the tests of this room.
+/* tools/verify/verify_sets_test.h: small data sets in the simulator, and the findings of verify for
+ * them, for the tests of this room.
  *
  *   make_pictures -> open_engine, add_... -> verify_url -> struct run
  *
@@ -222,7 +222,7 @@ static inline void print_run(const struct run *run)
     }
 }
 
-/* The file's bytes; the caller frees. NULL: there is none. */
+/* Returns the file's bytes, which the caller frees. NULL: there is none. */
 static inline uint8_t *read_file(struct stk_io *io, const char *path, size_t *bytes_out)
 {
     struct stk_file *file = NULL;
@@ -250,7 +250,7 @@ static inline bool is_file(struct stk_io *io, const char *path, const uint8_t *w
     return same;
 }
 
-/* ---- beside the data -------------------------------------------------------------------- */
+/* ---- next to the data ----------------------------------------------------------------- */
 
 static inline void digest_of(const struct t_tar *tar, uint8_t digest[32])
 {
@@ -323,7 +323,7 @@ struct beside_row {
     int at;             /* -1: nowhere */
     uint32_t kinds[3];  /* wanted, in this order; 0: no more */
     const char *shard;  /* of the first */
-    int left;           /* samples that repair leaves, of two shards; -1: it mends nothing */
+    int left;           /* samples that repair keeps, of two shards; -1: it repairs nothing */
 };
 
 static inline void add_beside(const struct beside_row *row, struct stk_io *world,
@@ -359,7 +359,7 @@ static inline void add_beside(const struct beside_row *row, struct stk_io *world
     }
 }
 
-/* A data set with damage that repair mends, a manifest, an index. */
+/* A data set with damage that can be repaired, a manifest, an index. */
 static inline void add_hurt(struct stk_io *world, struct t_tar *tars)
 {
     static const struct beside_row row = {"hurt", MANIFEST | INDEX, 3, 2, 1, {0}, "", 0};

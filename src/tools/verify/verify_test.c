@@ -1,6 +1,6 @@
-/* Goal: each kind of damage is found, once, at its place, and nothing else is; what follows it is
- * still read; repair leaves a data set that is clean, with every other member byte for byte.
- * Method: tars in the simulated world, whole and with one thing changed, a row each; manifest and
+/* Goal: each kind of damage is found, once, at its place, and nothing else is; the data after it is
+ * still read; a repaired data set is clean, with every other member unchanged byte for byte.
+ * Method: tars in the simulator, complete and with one thing changed, a row each; manifest and
  * index made by their own rooms. Covers verify.c, finding.c, tar_walk.c, shard_check.c,
  * shard_check_state.c, member_check.c, member_content.c, picture_check.c, manifest_check.c,
  * index_check.c. */
@@ -13,7 +13,7 @@ enum change { NONE, FLIP, CUT, TEXT, WRONG_PNG, LATE_PNG, ADD, NAME, ZEROS };
 static const struct damage_row {
     const char *name;
     uint32_t change;    /* enum change */
-    int sample, member; /* what it happens to */
+    int sample, member; /* the file or member that is changed */
     int at;             /* from the data of that member */
     bool deep, packed;
     uint32_t kind; /* wanted; 0: clean */
@@ -195,7 +195,7 @@ static void test_damage(void)
     }
 }
 
-/* ---- beside the data -------------------------------------------------------------------- */
+/* ---- next to the data ----------------------------------------------------------------- */
 
 static const struct beside_row beside_rows[] = {
     {"manifest", MANIFEST, 0, 0, -1, {0}, "", 2 * SAMPLES},
@@ -373,13 +373,13 @@ static void test_folder_index(void)
     }
 }
 
-/* Twins are found among many members, and in parts that lie apart. */
+/* Twins are found among many members, and in parts that are not adjacent. */
 static void test_twins(void)
 {
     static const struct twin_row {
         const char *name;
         int members; /* of one sample */
-        int again;   /* this member comes twice; -1: none does */
+        int again;   /* this member occurs twice; -1: none does */
         uint32_t member_gap_max;
         uint32_t kind; /* wanted; 0: clean */
     } rows[] = {
