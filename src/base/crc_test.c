@@ -35,7 +35,7 @@ static uint64_t join(size_t kind, uint64_t first, uint64_t second, uint64_t byte
                        : stk_crc64_combine(first, second, bytes);
 }
 
-/* What `crc` becomes of the next byte, bit by bit; turned at both ends. */
+/* The next value of `crc` after the byte, bit by bit; reversed at both ends. */
 static uint64_t by_bits(const struct kind *kind, uint64_t crc, uint8_t byte)
 {
     crc = (crc ^ kind->ones) ^ byte;

@@ -1,19 +1,19 @@
 /* Goal: structs of older and newer programs both work; no field of a struct is ignored.
- * Method: rows of sizes and of the bytes behind the struct that the library knows, read as options
+ * Method: rows of sizes and of the bytes after the struct that the library knows, read as options
  * and written as output. */
 #include "base/options.h"
 #include "test/t.h"
 
 #include <string.h>
 
-/* The struct that the library knows; its first version ended before `third`. */
+/* The library's version of the struct; its first version ended before `third`. */
 struct known {
     size_t struct_size;
     uint64_t first, second, third;
 };
 #define BYTES_MIN offsetof(struct known, third)
 
-/* What the program has. */
+/* The program's version. */
 union caller {
     struct known known;
     uint8_t bytes[2 * STK_OPTIONS_BYTES_MAX];

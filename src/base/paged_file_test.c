@@ -19,7 +19,7 @@ struct footer {
     uint64_t data_bytes, digest;
 };
 
-/* What the sink takes; calls fails_at and later ones fail. */
+/* The bytes that the sink received; calls fails_at and later ones fail. */
 static struct image {
     _Alignas(8) uint8_t bytes[BYTES_MAX + 130 * 8 + sizeof(struct footer)];
     size_t used, calls, fails_at;

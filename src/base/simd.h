@@ -81,7 +81,7 @@ INLINE v128 v_all32(int32_t value)
 #    define v_right32(a, bits) _mm_sra_epi32(a, _mm_cvtsi32_si128((int)(bits)))
 #    define v_right_u32(a, bits) _mm_srl_epi32(a, _mm_cvtsi32_si128((int)(bits)))
 
-/* The upper half as the lower one; what is above it means nothing. */
+/* The upper half as the lower one; the new upper half is undefined. */
 INLINE v128 v_high(v128 a)
 {
     return _mm_unpackhi_epi64(a, a);

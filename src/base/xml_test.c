@@ -123,7 +123,7 @@ static int ignore_end(void *owner, const struct stk_xml_element *element)
     return 0;
 }
 
-/* More than what expat begins with, so that it moves what it has. */
+/* More than expat's initial buffer, so that it reallocates. */
 static void test_large(bool is_secret)
 {
     static char document[1u << 20];

@@ -37,7 +37,7 @@ static struct stk_io *open_world(const struct row *row)
     return io;
 }
 
-/* The file's text into text[64]; "" if there is none. */
+/* Copies the file's text into text[64]; "" if there is none. */
 static const char *read_file(struct stk_io *io, const char *path, char *text)
 {
     struct stk_file *file = NULL;
@@ -100,7 +100,7 @@ static void test_failures(const struct row *row)
         if (status < 0) {
             T_ERROR(row->name, &error);
         }
-        /* Only the sync of the directory comes after the rename. */
+        /* Only the sync of the directory is after the rename. */
         T_TRUE(row->name, strcmp(text, old) == 0 || strcmp(text, NEW) == 0);
         T_TRUE(row->name, !has_temporary(io, row));
         stk_io_close(io);
@@ -190,7 +190,7 @@ static void test_memory(const struct row *row)
     stk_io_close(io);
 }
 
-/* What is not committed leaves nothing; a zeroed struct may be closed. */
+/* An uncommitted file leaves nothing; a zeroed struct may be closed. */
 static void test_close(void)
 {
     struct stk_io *io = open_world(&rows[0]);

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define PLENTY 4u /* times of what is wanted */
+#define PLENTY 4u /* times the wanted number */
 #define WAIT_MS 10
 #define WAITS_MAX 1000u /* 10 s */
 #define NO_PROC 32u     /* open files, if /proc is not there */

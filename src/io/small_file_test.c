@@ -27,7 +27,7 @@ static void test_save(void)
     T_EQ("no folder", stk_small_file_write(none, "x", 1), -ENOENT);
     T_EQ("a folder", stk_small_file_write(folder, "x", 1), -EISDIR);
     unlink(path);
-    snprintf(command, sizeof command, "rmdir %s", folder); /* nothing is left beside it */
+    snprintf(command, sizeof command, "rmdir %s", folder); /* no other file is left in the folder */
     T_EQ("clean", system(command), 0);
     snprintf(command, sizeof command, "test -z \"$(ls -d %s.* 2>/dev/null)\"", folder);
     T_EQ("clean", system(command), 0);

@@ -138,7 +138,7 @@ void stk_temporary_file_finish(struct stk_temporary_file *file, uint64_t bytes)
 {
     STK_ASSERT(bytes <= file->bytes);
     (void)munmap(file->data, file->bytes);
-    (void)!ftruncate(file->fd, (off_t)bytes); /* which only gives space back */
+    (void)!ftruncate(file->fd, (off_t)bytes); /* which only releases space */
     file->data = NULL;
     file->bytes = bytes;
 }

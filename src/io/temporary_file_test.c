@@ -1,5 +1,6 @@
-/* Goal: a temporary file has room for what it was opened for, grows, and has the written bytes; a
- * full disk is an error. Method: files of known bytes, in a folder of the test. */
+/* Goal: a temporary file has the requested space, grows, and has the written bytes; a full disk is
+ * an error.
+ * Method: files of known bytes, in a folder of the test. */
 #include "io/temporary_file.h"
 
 #include "test/t.h"

@@ -9,8 +9,8 @@
 
 #define T_OVERWRITE_ROUNDS 6u
 
-/* Each round overwrites more: single bytes, numbers, then the second half by zeros, as a file that
- * was cut reads, and all of it. */
+/* Each round overwrites more: single bytes, numbers, then the second half with zeros, as a
+ * truncated file reads, and all of it. */
 static inline void t_overwrite(uint8_t *data, size_t bytes, uint32_t round)
 {
     static const uint64_t values[] = {0, 1, UINT64_MAX, UINT64_C(1) << 32, UINT32_MAX, 255};

@@ -20,7 +20,7 @@
 enum { INPUTS_MAX = 1024, INPUT_BYTES_MAX = 1 << 24, MUTANT_BYTES_MAX = 1 << 16, CHANGES_MAX = 5 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-/* Of the sanitizers, where there is one. */
+/* A function of the sanitizers, if there is one. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 struct input {
@@ -30,10 +30,10 @@ struct input {
 
 static struct input inputs[INPUTS_MAX];
 static size_t input_count;
-static struct input running; /* what the target looks at now */
+static struct input running; /* the current input of the target */
 static char crash_path[512];
 
-/* ---- what ends the program leaves its input ---- */
+/* ---- an input that ends the program is written to a file ---- */
 
 static void keep_input(void)
 {
@@ -70,7 +70,7 @@ static void watch(const char *program)
     }
 }
 
-/* In an exact block, so that a sanitizer sees one byte past the end. */
+/* In a block of exactly its size, so that a sanitizer detects a read past its end. */
 static void run(const uint8_t *data, size_t bytes)
 {
     uint8_t *exact = malloc(bytes ? bytes : 1);
@@ -104,7 +104,7 @@ static size_t below(uint64_t *state, size_t bound)
     return bound ? draw(state) % bound : 0;
 }
 
-/* Numbers where code goes wrong: ends of ranges, with either end first. */
+/* Boundary values: ends of ranges, with either end first. */
 static void put_number(uint64_t *state, uint8_t *at, size_t room)
 {
     static const uint64_t numbers[] = {0,          1,          0x7f,       0x80,
@@ -136,7 +136,7 @@ static void put_digit(uint64_t *state, struct input *mutant)
     }
 }
 
-/* Moves, copies, takes out or puts in a piece; of itself or of another input. */
+/* Moves, copies, removes or inserts a piece; of itself or of another input. */
 static void move_piece(uint64_t *state, struct input *mutant)
 {
     const struct input *other = draw(state) & 1 ? mutant : &inputs[below(state, input_count)];
@@ -144,7 +144,7 @@ static void move_piece(uint64_t *state, struct input *mutant)
     size_t bytes = below(state, 1 + (draw(state) & 1 ? 16 : 1024));
 
     switch (below(state, 3)) {
-    case 0: /* over what is there */
+    case 0: /* over existing bytes */
         bytes = bytes < mutant->bytes - to ? bytes : mutant->bytes - to;
         bytes = bytes < other->bytes - from ? bytes : other->bytes - from;
         memmove(mutant->data + to, other->data + from, bytes);

@@ -1,7 +1,7 @@
-/* stoker-decode-test: the decode helper in the hands of a picture or member. Those that begin with
- * "ROGUE " name what it then tries; all others are decoded as stoker-decode does. A try that is
- * refused, but does not end the process, is followed by an error that says "refused", one that
- * succeeds by an error that says "ESCAPED". */
+/* stoker-decode-test: a decode helper that an image or member has compromised. Those that begin
+ * with "ROGUE " name the action that it then tries; all others are decoded as stoker-decode does.
+ * An action that is refused, but does not end the process, is followed by an error that says
+ * "refused", one that succeeds by an error that says "ESCAPED". */
 #include "programs/decode_helper/helper_serve.h"
 
 #include "decode/sandbox/helper_protocol.h"
@@ -54,7 +54,7 @@ static long run_own_code(void)
     return page == MAP_FAILED ? -1 : 0;
 }
 
-/* Answers that no decoder gives: to sequence numbers 1, 2, ... whichever is asked. */
+/* Answers that no decoder sends: to sequence numbers 1, 2, ... in any order. */
 static void answer_nonsense(const char *how)
 {
     struct stk_helper_reply answer = {.protocol = STK_HELPER_PROTOCOL, .sequence = 1};
@@ -86,7 +86,7 @@ static void answer_nonsense(const char *how)
         answer.value = 1ull << 40;
     } else if (strcmp(how, "short") == 0) {
         bytes = 3;
-    } else if (strcmp(how, "needs") == 0) { /* less than was granted: asked again for ever */
+    } else if (strcmp(how, "needs") == 0) { /* less than was granted: requested again for ever */
         answer.kind = STK_HELPER_NEEDS_MEMORY;
         answer.value = 1;
     } else if (strcmp(how, "greedy") == 0) {
@@ -121,7 +121,7 @@ static int misbehave(const char *what, struct stoker_error *error)
     if (strcmp(what, "code") == 0) {
         return tell(error, run_own_code());
     }
-    if (strcmp(what, "descriptors") == 0) { /* what must not be open: anything but two */
+    if (strcmp(what, "descriptors") == 0) { /* descriptors that must not be open: any but two */
         for (int i = 0; i < 64; i++) {
             struct stk_helper_handshake nothing;
 

@@ -16,7 +16,7 @@ struct connection {
     int fd;
 };
 
-/* *port: 0 any; told. */
+/* *port: 0 any; set to the port. */
 static int take_port(int *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,

@@ -1,6 +1,6 @@
-/* test/server.h: a server on loopback whose answers are the test's.
- * Owner: the test. Threads: the server's, one for each connection, and one that takes them. Memory:
- * none. Bound: as many connections as the test makes. */
+/* test/server.h: a server on loopback whose answers the test defines. Owner: the test. Threads: the
+ * server's, one for each connection, and one that accepts them. Memory: none. Bound: as many
+ * connections as the test makes. */
 #ifndef TEST_SERVER_H
 #define TEST_SERVER_H
 
@@ -20,11 +20,12 @@ int t_listen(int backlog, int *port_out);
 void t_server_start(struct t_server *server, void (*serve)(int fd));
 /* Takes no more connections. Those that are served end when their clients close them. */
 void t_server_stop(struct t_server *server);
-/* Nobody is there until it goes on, though the port stays its own. */
+/* The port refuses connections until the server resumes, but stays its own. */
 void t_server_pause(struct t_server *server);
 void t_server_go_on(struct t_server *server);
-/* Reads a request with its body, of Content-Length bytes, and puts a 0 behind. Gives its bytes; 0:
- * the connection is over, or there is no room. Nothing may come behind it before it is answered. */
+/* Reads a request with its body, of Content-Length bytes, and appends a 0. Returns its bytes; 0:
+ * the connection has ended, or the buffer is full. No second request may follow before the
+ * answer. */
 size_t t_read_request(int fd, char *buffer, size_t bytes, size_t *head_bytes_out);
 bool t_send(int fd, const void *data, size_t bytes);
 

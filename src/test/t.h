@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stoker/stoker.h>
 
-/* Of some thousands of calls so many fail in turn; of few ones each, by strides. That memory is
- * short is no matter of threads, and ThreadSanitizer takes ten times as long. */
+/* Of some thousands of calls so many fail in turn; with fewer runs, every n-th. A lack of memory
+ * does not depend on threads, and ThreadSanitizer takes ten times as long. */
 #ifdef __SANITIZE_THREAD__
 #    define T_STRIDE 8
 #else
@@ -16,8 +16,8 @@
 #endif
 #define T_SPREAD(count) ((count) / T_STRIDE)
 
-/* Of so many random histories of a rule, which take sanitizers three to twenty times as long: all
- * of them run without one. */
+/* The number of random histories to run: sanitizers take three to twenty times as long, so they run
+ * fewer. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #    define T_HISTORIES(count) ((count) / 4)
 #else
@@ -43,8 +43,8 @@ bool t_string(const char *file, int line, const char *name, const char *expressi
 bool t_has(const char *file, int line, const char *name, const char *expression, const char *text,
            const char *part);
 bool t_error(const char *file, int line, const char *name, const struct stoker_error *error);
-/* Whether a chi-square of so many degrees of freedom may come from fair draws: of those hardly any
- * seed fails. Prints the numbers if not. */
+/* True if a chi-square of so many degrees of freedom may come from fair draws: hardly any seed
+ * fails with those. Prints the numbers if not. */
 bool t_is_fair(const char *name, double chi, double freedom);
 /* Prints one line with the counts; returns the exit status. */
 int t_finish(void);

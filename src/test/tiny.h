@@ -1,13 +1,14 @@
-/* test/tiny.h: two container formats that only tests know, beside tar: they show what the container
- * interface asks of a format, and that the product reads one that it has never heard of.
+/* test/tiny.h: two container formats that only tests know, in addition to tar: they show the
+ * requirements of the container interface, and that the product reads a format that it does not
+ * know.
  *
  *   walk:   "TINY" (record)*                record: name bytes, data bytes, CRC32C (u32 each),
- * name, data footer: "TINF" (data)* (entry)* count "TINF"   entry: a record without data, and its
- * data's offset
+ * name, data
+ *   footer: "TINF" (data)* (entry)* count "TINF"   entry: a record without data, and its data's
+ * offset
  *
- * A record without a name is a row. Numbers are little-endian.
- * Owner: the test frees with t_tiny_free. Threads: one. Memory: grows. Bound: T_TINY_MEMBERS_MAX.
- */
+ * A record without a name is a row. Numbers are little-endian. Owner: the test frees with
+ * t_tiny_free. Threads: one. Memory: grows. Bound: T_TINY_MEMBERS_MAX. */
 #ifndef TEST_TINY_H
 #define TEST_TINY_H
 

@@ -85,8 +85,8 @@ static bool has_pattern(const uint8_t *block, size_t bytes)
     return true;
 }
 
-/* A block that grows and shrinks, through all sizes, keeps what it had; what it left behind, and
- * what it did not have before, is zero. */
+/* A block that grows and shrinks, through all sizes, keeps its contents; the bytes that it left
+ * behind, and its new ones, are zero. */
 static void test_moved(void)
 {
     uint8_t *block = NULL, *left;
@@ -97,7 +97,7 @@ static void test_moved(void)
         left = block;
         block = stk_secret_realloc(block, more);
         T_TRUE("there", block && (uintptr_t)block % 16 == 0 && is_hidden(block));
-        /* The largest are given back. */
+        /* The largest are returned. */
         T_TRUE("wiped", block == left || bytes > 1u << 19 || is_zero(left, bytes));
         T_TRUE("kept", has_pattern(block, bytes));
         T_TRUE("zero", is_zero(block + bytes, more - bytes));

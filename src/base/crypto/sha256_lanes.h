@@ -1,5 +1,5 @@
-/* base/crypto/sha256_lanes.h: what the SHA-256 kernels share: states in lanes, and constants.
- * Owner: sha256_many.c. Threads: any. Memory: none. Bound: STK_SHA256_LANES_MAX lanes. */
+/* base/crypto/sha256_lanes.h: shared by the SHA-256 kernels: states in lanes, and constants. Owner:
+ * sha256_many.c. Threads: any. Memory: none. Bound: STK_SHA256_LANES_MAX lanes. */
 #ifndef BASE_CRYPTO_SHA256_LANES_H
 #define BASE_CRYPTO_SHA256_LANES_H
 

@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* Size of the character; 0: it is none. */
+/* Size of the character; 0: invalid. */
 static size_t decode(const uint8_t *data, size_t bytes)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -43,7 +43,7 @@ static void test_rows(void)
     }
 }
 
-/* Bytes of a code point by the bits that RFC 3629 gives it, whether it is one or not. */
+/* Encodes a code point by the bits of RFC 3629, whether it is valid or not. */
 static size_t encode(uint32_t code, uint8_t bytes[4])
 {
     size_t count = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;

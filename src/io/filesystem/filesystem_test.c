@@ -55,7 +55,7 @@ static const struct row {
     uint32_t group;
     const char *server;
     uint64_t read_bytes, connections;
-    const char *advice; /* of each its first letters, with a bar behind */
+    const char *advice; /* the first letters of each, followed by a bar */
 } rows[] = {
     {"/x", "ext4", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
     {"/nfs/a/b", "nfs", STOKER_FILESYSTEM_NETWORK, "filer.lan", 262144, 1,
@@ -133,13 +133,13 @@ static void put_tree(void)
     put("sys/class/bdi/0:52/read_ahead_kb", "15360\n");
     put("sys/dev/block/259:1/uevent", "MAJOR=259\nDEVNAME=nvme0n1p1\nDEVTYPE=partition\n");
     put("sys/dev/block/259:1/partition", "1\n");
-    put("sys/dev/block/uevent", "DEVNAME=nvme0n1\n"); /* what lies above a partition */
+    put("sys/dev/block/uevent", "DEVNAME=nvme0n1\n"); /* the disk that contains the partition */
     put("sys/dev/block/queue/rotational", "0\n");
     put("sys/dev/block/queue/nr_requests", "1023\n");
     put("sys/dev/block/queue/scheduler", "none [mq-deadline] kyber\n");
     put("sys/dev/block/queue/read_ahead_kb", "512\n");
     put("sys/dev/block/7:0/uevent", "DEVNAME=loop0\n");
-    put("sys/dev/block/7:0/queue/rotational", "1\n"); /* no disk of its own, nor is a guest's */
+    put("sys/dev/block/7:0/queue/rotational", "1\n"); /* no disk of its own, nor has a guest's */
     put("sys/dev/block/254:16/uevent", "DEVNAME=vdb\n");
     put("sys/dev/block/254:16/queue/rotational", "1\n");
     put("sys/dev/block/259:2/uevent", "DEVNAME=nvme1n1\n");
@@ -260,7 +260,8 @@ static void test_disks(void)
     T_EQ("disk", ground.info.queue_depth, STOKER_UNKNOWN);
 }
 
-/* How large cold reads are here: read_size_test.c has the rows; here, that they come to be told. */
+/* The reported size of cold reads: read_size_test.c has the rows; this tests that they are
+ * reported. */
 static void test_reads(void)
 {
     static const struct reads_of {
@@ -289,7 +290,7 @@ static void test_reads(void)
     }
 }
 
-/* What the file system would have told. */
+/* The values that the file system would have reported. */
 static void test_told(void)
 {
     begin("/lustre/it's");
@@ -323,12 +324,12 @@ static void test_told(void)
     ground.probe.files_free = 9;
     stk_filesystem_evaluate(&ground, tree);
     check_advice("full", "nearly full|few inodes|scheduler|");
-    begin("/ceph/x"); /* what is read only needs no room */
+    begin("/ceph/x"); /* files that are only read need no space */
     ground.probe.has_space = true;
     ground.probe.bytes_total = 1000;
     stk_filesystem_evaluate(&ground, tree);
     check_advice("read only", "");
-    begin("/nowhere"); /* no table at all: the magic tells */
+    begin("/nowhere"); /* no table at all: the magic number decides */
     ground.probe.magic = 0x19830326;
     stk_filesystem_evaluate(&ground, "/nonexistent");
     T_STR("magic", ground.info.kind, "beegfs");
@@ -339,7 +340,7 @@ static void test_told(void)
           "tmpfs");
 }
 
-/* What is told of files, and what follows from it. */
+/* The reported values of files, and the resulting advice. */
 static void test_files(void)
 {
     static const struct case_of {
@@ -421,7 +422,7 @@ static void test_lustre(void)
         T_EQ("cut", stk_stripe_layout_lustre((struct stk_view){bytes, cut}, &layout),
              STOKER_ERROR_CORRUPT);
     }
-    /* Two parts: 64 KiB beside the metadata, the rest on 8 servers; a third is not made yet. */
+    /* Two parts: 64 KiB with the metadata, the rest on 8 servers; a third is not made yet. */
     memset(bytes, 0, sizeof bytes);
     number(bytes, 0x0bd60bd0, 4);
     number(bytes + 14, 3, 2);
@@ -444,10 +445,10 @@ static void test_lustre(void)
     T_TRUE("parts", !layout.is_released);
     T_EQ("cut in the last", stk_stripe_layout_lustre((struct stk_view){bytes, 300}, &layout),
          STOKER_ERROR_CORRUPT);
-    number(bytes + 176 + 4, 0x80000100, 4); /* of the first HSM has taken the data */
+    number(bytes + 176 + 4, 0x80000100, 4); /* of the first HSM has archived the data */
     T_EQ("released", stk_stripe_layout_lustre((struct stk_view){bytes, 320}, &layout), 0);
     T_TRUE("released", layout.is_released);
-    number(bytes + 32 + 24, 300, 4); /* lies behind the end */
+    number(bytes + 32 + 24, 300, 4); /* past the end */
     T_EQ("outside", stk_stripe_layout_lustre((struct stk_view){bytes, 320}, &layout),
          STOKER_ERROR_CORRUPT);
     number(bytes + 32 + 24, UINT32_MAX, 4);
@@ -482,7 +483,7 @@ static void test_ceph(void)
     }
 }
 
-/* This machine's own: the probe, and what the header promises. */
+/* The file system of this machine: the probe, and the guarantees of the header. */
 static void test_here(void)
 {
     struct stoker_filesystem *opened = NULL;

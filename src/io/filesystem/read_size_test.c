@@ -114,7 +114,7 @@ static void test_rows(void)
     }
 }
 
-/* Each mount is looked up once; what is none, too; the oldest makes room. */
+/* Each mount is looked up once; an unknown one, too; the oldest is replaced. */
 static void test_mounts(void)
 {
     struct stk_read_size_mounts mounts = {.count = 0};

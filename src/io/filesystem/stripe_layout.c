@@ -9,11 +9,11 @@
 #define LOV_SPECIFIC 0x0bd50bd0u
 #define LOV_COMPOSITE 0x0bd60bd0u
 #define PLAIN_BYTES 32u      /* of lov_user_md_v1 before its objects */
-#define POOL_BYTES 16u       /* of lov_user_md_v3, behind it */
+#define POOL_BYTES 16u       /* of lov_user_md_v3, after it */
 #define HEAD_BYTES 32u       /* of lov_comp_md_v1 */
 #define ENTRY_BYTES 48u      /* of lov_comp_md_entry_v1 */
 #define RELEASED 0x80000000u /* in the pattern: HSM */
-#define ON_METADATA 0x100u   /* in the pattern: data lies with the metadata */
+#define ON_METADATA 0x100u   /* in the pattern: data is with the metadata */
 #define HAS_OBJECTS 0x10u    /* in a component's flags: it has objects */
 
 static uint32_t u16(const uint8_t *at)
@@ -26,7 +26,7 @@ static uint32_t u32(const uint8_t *at)
     return u16(at) | u16(at + 2) << 16;
 }
 
-/* One plain layout, alone or a part of a composite one; the part that is widest is what is told. */
+/* One plain layout, alone or a part of a composite one; the widest part is reported. */
 static int read_plain(struct stk_view value, struct stk_stripe_layout *layout)
 {
     uint32_t magic = value.bytes >= PLAIN_BYTES ? u32(value.data) : 0, pattern, count;
@@ -71,7 +71,7 @@ static int read_composite(struct stk_view value, struct stk_stripe_layout *layou
             return STOKER_ERROR_CORRUPT;
         }
         if (!(u32(entry + 4) & HAS_OBJECTS) && layout->stripe_bytes > 0) {
-            continue; /* only for what is not written yet */
+            continue; /* only for parts that are not written yet */
         }
         status = read_plain((struct stk_view){value.data + offset, bytes}, layout);
         if (status < 0) {

@@ -95,7 +95,7 @@ static void put_file(const char *path, size_t bytes)
     close(fd);
 }
 
-/* What a killed one left is in nobody's way, and nobody's result. */
+/* The files of a killed process neither block others, nor give them a result. */
 static void test_left(void)
 {
     struct stk_view result = {(const uint8_t *)"x", 1};
@@ -146,7 +146,8 @@ static int status_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Whose turn ends though a child of fork still has its descriptor; who waits has its result. */
+/* The leader's lock ends though a child of fork still has its descriptor; a waiting process gets
+ * its result. */
 static void test_child_holds(void)
 {
     struct stk_view result = {(const uint8_t *)"x", 1};
@@ -175,7 +176,7 @@ static void test_child_holds(void)
     stk_single_flight_end(&turn);
 }
 
-/* Who waited, and had to do it, waits no more. */
+/* A process that waited, and then became the leader, has no waiting time left. */
 static void test_passed_on(void)
 {
     struct stk_single_flight turn;
@@ -216,7 +217,7 @@ static void test_not_ours(const char *folder)
     T_EQ("link", unlink(path), 0);
     snprintf(path, sizeof path, "%s/elsewhere", folder);
     T_TRUE("nothing is made there", access(path, F_OK) < 0);
-    /* A folder that others may write to is not believed, nor one of another. */
+    /* A folder that others may write to is not trusted, nor one of another user. */
     snprintf(path, sizeof path, "%s/stoker-turns-%u", folder, (unsigned)geteuid());
     if (geteuid() == 0) {
         T_EQ("given away", chown(path, 1, 1), 0);
@@ -248,7 +249,7 @@ int main(void)
     T_EQ("nothing stays", rmdir(path), 0);
     run("many rounds", 0, 60000, "again");
     T_EQ("nothing stays", rmdir(path), 0);
-    /* Who comes later does the work anew: an old result is not there for it. */
+    /* A later process does the work again: it does not get an old result. */
     T_EQ("alone", stk_single_flight_begin(&turn, "aa", 100), STK_SINGLE_FLIGHT_LEADER);
     T_EQ("alone", stk_single_flight_has_waiters(&turn), false);
     T_EQ("alone", stk_single_flight_publish(&turn, (struct stk_view){(const uint8_t *)"x", 1}), 0);
@@ -258,8 +259,8 @@ int main(void)
     T_EQ("later", stk_single_flight_begin(&turn, "aa", 100), STK_SINGLE_FLIGHT_LEADER);
     T_TRUE("later", access(turn.path, F_OK) < 0);
     stk_single_flight_end(&turn);
-    /* A lock whose file was removed is none: who held it does not keep others out, and who waited
-     * for it begins anew. */
+    /* A lock on a removed file is void: its holder does not block others, and a process that waited
+     * for it starts again. */
     T_EQ("mine", stk_single_flight_begin(&turn, "bb", 100), STK_SINGLE_FLIGHT_LEADER);
     snprintf(path, sizeof path, "%s/stoker-turns-%u/bb.lock", folder, (unsigned)geteuid());
     T_EQ("removed", unlink(path), 0);
@@ -268,7 +269,7 @@ int main(void)
     T_EQ("not its to remove", access(path, F_OK), 0);
     stk_single_flight_end(&other);
     T_TRUE("removed by its holder", access(path, F_OK) < 0);
-    /* What cannot be published leaves nothing. */
+    /* A result that cannot be published leaves nothing. */
     T_EQ("mine", stk_single_flight_begin(&turn, "cc", 100), STK_SINGLE_FLIGHT_LEADER);
     T_EQ("in the way", mkdir(turn.path, 0700), 0);
     T_TRUE("refused",

@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #define FILE_BYTES (3u << 20) /* over the bound for O_DIRECT */
-#ifdef __SANITIZE_THREAD__    /* makes what answers in time ten times slower */
+#ifdef __SANITIZE_THREAD__    /* delays answers in time by a factor of ten */
 #    define TIMEOUT_MS 600u
 #else
 #    define TIMEOUT_MS 200u
@@ -102,7 +102,7 @@ static void serve_one(int fd, const struct fuse_in_header *in, const void *body)
 {
     static uint8_t data[MESSAGE_MAX];
     const struct fuse_read_in *read = body;
-    /* Without that flag one silent lookup holds up its whole folder. */
+    /* Without that flag one lookup without an answer blocks its whole folder. */
     struct fuse_init_out init = {.flags = FUSE_PARALLEL_DIROPS,
                                  .major = FUSE_KERNEL_VERSION,
                                  .minor = 31,
@@ -316,8 +316,8 @@ static struct stk_read *new_reads(struct stk_file *file, int count)
     return reads;
 }
 
-/* Frees what may be freed; returns how many were lost. The lost pages go back only here, where
- * the server is known to be silent. */
+/* Frees the buffers that may be freed; returns how many were lost. The lost pages are returned only
+ * here, where the server is known not to answer. */
 static int end_reads(struct stk_read *reads, int count, uint8_t **lost_pages)
 {
     int lost = 0;
@@ -416,7 +416,7 @@ int main(int argc, char **argv)
             continue;
         }
         server = server_start();
-        /* Made after the mount table was read: met as unknown, so far. */
+        /* Mounted after the mount table was read: unknown so far. */
         test_calls(io, mode->name);
         stk_io_close(io);
         T_EQ(mode->name, stk_io_open(&io, &options, &error), 0);
@@ -425,7 +425,7 @@ int main(int argc, char **argv)
         stk_io_close(io);
         T_TRUE(mode->name, stk_mem_alive() >= alive + lost);
         server_end(server);
-        /* Now all that hung comes back, finds nobody, and frees what it held. */
+        /* Now all hanging calls return, find that their callers are gone, and free their memory. */
         for (int i = 0; i < 500 && stk_mem_alive() > alive + lost; i++) {
             usleep(10000);
         }

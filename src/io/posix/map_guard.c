@@ -15,7 +15,7 @@
 #define CHUNK_GUARDS 1024u
 
 /* One map. The handler reads the atomic members without a lock: begin is 0 while the others are
- * written, and no map is removed while somebody reads it. */
+ * written, and no map is removed while a thread reads it. */
 struct guard {
     _Atomic uintptr_t begin, end;
     atomic_bool broken;
@@ -96,13 +96,13 @@ static bool replace(uintptr_t address)
         MAP_FAILED) {
         return false;
     }
-    /* Release: who sees the count sees that the map is broken. */
+    /* Release: a thread that reads the count also reads that the map is broken. */
     atomic_store_explicit(&guard->broken, true, memory_order_relaxed);
     atomic_fetch_add_explicit(&fault_count, 1, memory_order_release);
     return true;
 }
 
-/* Whether the handler that this signal was passed on to has passed it back, since it was set over
+/* True if the handler that this signal was passed on to has passed it back, since it was set over
  * this one. It may also have left by longjmp: so no count is kept. */
 static bool came_back(const siginfo_t *info)
 {
@@ -130,8 +130,8 @@ static bool is_raised_again(const siginfo_t *info)
     return is_first;
 }
 
-/* Passes a signal on; one that came back, or was raised again by the handler that it was passed on
- * to, ends the process instead of going round for ever. */
+/* Passes a signal on; if it was passed back, or raised again by the handler that it was passed on
+ * to, it ends the process instead of looping for ever. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
@@ -169,7 +169,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     }
 }
 
-/* Others set a handler of their own, before or after this one (faulthandler, torch's workers). */
+/* Other code sets a handler of its own, before or after this one (faulthandler, torch's
+ * workers). */
 static void set_handler_locked(void)
 {
     struct sigaction own = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
@@ -209,7 +210,7 @@ static uint32_t *find_locked(struct stk_view map)
     return link && *link > 0 ? link : NULL;
 }
 
-/* Makes a chunk of free guards. They are never given back: the handler may be reading them. */
+/* Allocates a chunk of free guards. They are never freed: the handler may be reading them. */
 static bool grow_locked(void)
 {
     uint32_t count = atomic_load_explicit(&guard_count, memory_order_relaxed);
@@ -315,7 +316,7 @@ int stk_map_guard_check(struct stk_view map, struct stoker_error *error)
     if (link) {
         const struct guard *guard = guard_at(*link - 1);
 
-        copy.path = guard->path; /* kept until remove, which the caller does not run meanwhile */
+        copy.path = guard->path; /* valid until remove, which the caller does not run meanwhile */
         copy.device = guard->device;
         copy.inode = guard->inode;
         copy.bytes = guard->bytes;

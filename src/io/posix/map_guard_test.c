@@ -1,5 +1,5 @@
-/* Goal: a mapped file that is cut, overwritten, renamed or removed never ends the process, and the
- * check tells what happened; SIGBUS of other memory goes where it went before.
+/* Goal: a mapped file that is truncated, overwritten, renamed or removed never ends the process,
+ * and the check reports the change; SIGBUS of other memory has the same effect as before.
  * Method: real files in a temporary folder, changed while they are mapped, in this thread and in
  * others whose signals are blocked; a handler set before, and one set over it. */
 #include "io/posix/map_guard.h"
@@ -74,7 +74,7 @@ static void *sum_in_thread(void *view)
 static const struct change {
     const char *name;
     int status;
-    uint64_t sum; /* of what can be read afterwards */
+    uint64_t sum; /* of the bytes that can be read afterwards */
 } changes[] = {
     {"nothing", 0, PAGES * PAGE},
     {"cut", STOKER_ERROR_CHANGED, 3 * PAGE},
@@ -287,7 +287,7 @@ static void test_set_over(struct stk_io *io)
     }
 }
 
-/* What ends a process without the guard ends it with the guard, too, and soon. */
+/* A signal that ends the process without the guard ends it with the guard, too, and soon. */
 static void end_process(struct stk_io *io, int way)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};

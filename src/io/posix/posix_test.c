@@ -194,7 +194,7 @@ static void test_read(struct stk_io *io, struct stk_queue *queue, const char *mo
     stk_io_close_file(io, file);
 }
 
-/* A deep queue of random reads, kept full. */
+/* A deep queue of random reads, always full. */
 static void test_deep(struct stk_io *io, const char *name)
 {
     struct stk_queue *queue = NULL;
@@ -273,7 +273,7 @@ static void test_wake(struct stk_io *io, const char *name)
     stk_io_queue_close(io, waker.queue);
 }
 
-/* Closing a queue gives every read back, and none is lost on a healthy disk. */
+/* Closing a queue returns every read, and none is lost on a healthy disk. */
 static void test_close(struct stk_io *io, const char *name)
 {
     struct stk_file *file = open_file(io, "big");
@@ -440,8 +440,8 @@ static bool is_out(int fd, off_t offset, off_t bytes)
     return out;
 }
 
-/* The kernel keeps what is on its way, or in a list of another core: so until it is seen to be out,
- * twice, 2 s at most. */
+/* The kernel keeps pages that are being written, or in a list of another core: so waits until they
+ * are out in two checks, 2 s at most. */
 static bool drop(int fd, off_t offset, off_t bytes)
 {
     int seen = 0;
@@ -456,9 +456,9 @@ static bool drop(int fd, off_t offset, off_t bytes)
     return seen == 2;
 }
 
-/* Drops the file and asks for bytes of it until they are not there; then drops it again. The first
- * tries may find them: the kernel begins to read at a try of a file that was warm, and on a busy
- * machine the disk is done before the try looks. */
+/* Drops the file and tries to read bytes of it until they are missing; then drops it again. The
+ * first tries may find them: the kernel begins to read at a try of a file that was warm, and on a
+ * busy machine the disk has finished before the check. */
 static bool answers_cold(struct stk_io *io, struct stk_file *file, int fd)
 {
     uint8_t buffer[100];
@@ -470,11 +470,11 @@ static bool answers_cold(struct stk_io *io, struct stk_file *file, int fd)
         T_TRUE("cold", got == -EAGAIN || memcmp(buffer, big + (1 << 20), sizeof buffer) == 0);
     }
     T_TRUE("cold at last", got == -EAGAIN || !dropped);
-    usleep(50000); /* what that try began to read stays until it is there */
+    usleep(50000); /* the read that that try started stays until it is complete */
     return got == -EAGAIN && drop(fd, 0, 0);
 }
 
-/* What is not in memory is neither waited for nor, for a big file, read ahead. */
+/* A read of missing pages neither waits, nor, for a big file, reads ahead. */
 static void test_cold(struct stk_io *io)
 {
     struct stk_file *file = open_file(io, "big");
@@ -506,7 +506,7 @@ static void test_cold(struct stk_io *io)
     stk_io_close_file(io, file);
 }
 
-/* Of a mapped file what was announced is read, and nothing around it; the thread can tell. */
+/* Of a mapped file the announced pages are read, and none around them; the thread reports it. */
 static void test_map(struct stk_io *io)
 {
     struct stk_file *file = open_file(io, "big");
@@ -551,8 +551,8 @@ static void read_by_queue(struct stk_io *io, struct stk_queue *queue, struct stk
     read_free(read);
 }
 
-/* Where a few pages are missing in the page cache, a read puts them there; where most are, it
- * leaves the cache alone. */
+/* If a few pages are missing in the page cache, a read fills them in; if most are missing, it
+ * bypasses the cache. */
 static void test_holes(const struct mode *mode)
 {
     struct stk_io *io = open_io(mode, 8);
@@ -643,7 +643,7 @@ static void test_memory(void)
         bool reached = true;
         int status = -1;
 
-        /* A mount that could not be tried counts as far, so not every failure shows. */
+        /* A mount that could not be tried counts as a network mount, so not every failure shows. */
         for (uint64_t n = 1; reached && n < 200; n++) {
             uint64_t calls = stk_mem_calls();
             struct stk_io *io = NULL;

@@ -59,7 +59,7 @@ static int64_t bytes_of(const char *name)
     return lstat(below(name), &info) == 0 ? info.st_size : -1;
 }
 
-/* Runs a test in a child, where it may give rights away. */
+/* Runs a test in a child, where it may drop privileges. */
 static void in_child(const char *name, void (*test)(int word), int word)
 {
     int status = 0;
@@ -77,7 +77,7 @@ static void in_child(const char *name, void (*test)(int word), int word)
     T_TRUE(name, WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* From now on these system calls give number; a second one may be 0. */
+/* From now on these system calls return number; a second one may be 0. */
 static void forbid(long call, long other, int number)
 {
     struct sock_filter filter[] = {
@@ -93,7 +93,7 @@ static void forbid(long call, long other, int number)
     T_EQ("filter", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-/* More than fits, in one write: what fits is there, and the out stays failed. */
+/* More than fits, in one write: the part that fits is written, and the output stays failed. */
 static void write_too_much(const char *name, int want)
 {
     struct stoker_error error = {0};
@@ -197,7 +197,7 @@ static void test_modes(void)
     struct stat info = {0};
     int fd = dup(0);
 
-    close(fd); /* the number that comes next */
+    close(fd); /* the next number */
     T_EQ("create", stk_io_create(io, below("mode"), true, &out, NULL), 0);
     T_EQ("closed in children", fcntl(fd, F_GETFD), FD_CLOEXEC);
     T_EQ("waits again", fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
@@ -250,7 +250,7 @@ static void rename_all(const char *how)
     T_EQ(how, bytes_of("full/x"), 1);
 }
 
-/* A file system or a filter that knows no RENAME_NOREPLACE, and one without hard links too. */
+/* A file system or a filter without RENAME_NOREPLACE, and one without hard links too. */
 static void test_fallback(int number)
 {
     forbid(SYS_renameat2, 0, number);
@@ -283,7 +283,7 @@ static void test_sync(int number)
     T_EQ("folder", stk_io_sync_directory(io, folder, &error), number == EINVAL ? 0 : -number);
 }
 
-/* What is sent to the disk early is only a hint: a kernel that refuses it changes nothing. */
+/* Early write-back is only a hint: a kernel that refuses it changes nothing. */
 static void test_large(int number)
 {
     enum { BYTES = 5 << 20, PARTS = 5 };
@@ -326,7 +326,8 @@ static void test_memory(void)
     T_EQ("no leak", stk_mem_alive(), alive);
 }
 
-/* One writer at a time: what is there is cut by nobody else, under its name or under its next. */
+/* One writer at a time: no other process truncates the file, under its name or under its next
+ * one. */
 static void test_claim(void)
 {
     struct stoker_error error;

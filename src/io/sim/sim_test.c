@@ -34,7 +34,7 @@ static struct stk_io *world_new(uint64_t seed, uint32_t direct)
 static const struct fault_row {
     const char *name;
     struct stk_sim_rule rule;
-    int64_t now, wait, queue; /* of 50,000 bytes at 1,000; 0: fewer than asked, not none */
+    int64_t now, wait, queue; /* of 50,000 bytes at 1,000; 0: fewer than requested, not none */
     uint64_t clock_ns;        /* after read_wait and a reap */
     bool lost;
 } fault_rows[] = {
@@ -287,7 +287,7 @@ static void test_memory(void)
     T_EQ("in the end", status, 0);
 }
 
-/* Mapped files are copies, cold or warm as the test says (sim_map.c). */
+/* Mapped files are copies, cold or warm as the test sets (sim_map.c). */
 static void test_maps(void)
 {
     struct stk_io_options options = {.depth = 4, .read_timeout_ms = 3000};

@@ -42,7 +42,7 @@ struct side {
 static const struct step_row {
     const char *name;
     uint32_t operation;    /* enum operation */
-    const char *path, *to; /* to: of APPEND, what is there before */
+    const char *path, *to; /* to: of APPEND, the existing content */
     bool fresh;
     int want;
     const char *see, *seen; /* afterwards: the text of a file, "/": a folder, NULL: nothing */
@@ -128,7 +128,7 @@ static const struct step_row {
     {"lock nowhere", LOCK, "absent/new", NULL, false, -ENOENT, "absent", NULL},
 };
 
-/* Of four, so that two can be used at once. */
+/* One of four buffers, so that two can be used at once. */
 static const char *below(const struct side *side, const char *name)
 {
     static char paths[4][256];
@@ -215,7 +215,7 @@ static void make_tree(const struct side *side)
     add_link(side, "nowhere", "broken");
 }
 
-/* Lists a folder into tree, and removes what it lists: links are followed no further. */
+/* Lists a folder into tree, and removes the listed entries: links are not followed. */
 static void take_tree(const struct side *side, const char *path, char *tree)
 {
     struct stk_listing listing = {0};
@@ -248,7 +248,7 @@ static void close_side(struct side *side)
     stk_io_close(side->io);
 }
 
-/* before: what the file holds first. */
+/* before: the initial content of the file. */
 static int append_line(struct stk_io *io, const char *path, const char *before,
                        struct stoker_error *error)
 {
@@ -261,7 +261,8 @@ static int append_line(struct stk_io *io, const char *path, const char *before,
     return status;
 }
 
-/* again: a second time while it is held; then the first is let go, and it can be had again. */
+/* again: a second time while it is held; then the first is released, and it can be acquired
+ * again. */
 static int take_lock(struct stk_io *io, const char *path, bool again, struct stoker_error *error)
 {
     struct stk_file_lock *lock = NULL, *second = NULL;
@@ -342,7 +343,7 @@ static int do_step(const struct side *side, const struct step_row *row, struct s
     }
 }
 
-/* What has no newline for long is no file of lines, and stays. */
+/* A file whose last line has no newline for long is not a file of lines, and stays. */
 static void test_no_lines(void)
 {
     static char text[STK_LINE_BYTES_MAX];
@@ -489,7 +490,7 @@ static int commit(struct stk_io *io, int syncs)
     return status;
 }
 
-/* What a power cut leaves of a commit that forgot a sync. */
+/* The state after a power cut during a commit without one of the syncs. */
 static void test_crash(void)
 {
     static const struct crash_row {
@@ -522,9 +523,9 @@ static void test_crash(void)
     }
 }
 
-/* Folders: what is in them, moves from one to the other, removals. */
-/* Of changes that were not synced each came about or did not: over the seeds all of both, but no
- * rename that lost its file, and nothing that was synced. */
+/* Folders: their contents, moves from one to the other, removals. */
+/* Each change that was not synced is kept or lost: over the seeds both occur for all of them, but
+ * no rename loses its file, and no synced change is lost. */
 static void test_crash_some(void)
 {
     int64_t alive = stk_mem_alive();
@@ -584,7 +585,7 @@ static void test_crash_folders(void)
     T_TRUE("not synced", read_text(side.io, "work/a/done/z") == NULL);
     T_STR("still there", read_text(side.io, "work/a/b/old"), "old");
 
-    /* Only the side it left was synced: it is gone. Only the side it went to: it is in one. */
+    /* Only the old folder was synced: the file is lost. Only the new one: it is in one. */
     T_EQ("rename", stk_io_rename(side.io, "work/a/done/x", "work/x", true, NULL), 0);
     T_EQ("sync", stk_io_sync_directory(side.io, "work/a/done", NULL), 0);
     T_EQ("crash", stk_sim_crash(side.io), 0);
@@ -594,7 +595,7 @@ static void test_crash_folders(void)
     T_EQ("crash", stk_sim_crash(side.io), 0);
     T_TRUE("in one", !read_text(side.io, "work/y") != !read_text(side.io, "work/a/done/y"));
 
-    /* Two folders that change places: each names the other in what was synced before. */
+    /* Two folders that change places: the synced names of each refer to the other. */
     T_EQ("out", stk_io_rename(side.io, "work/a/b", "work/b", true, NULL), 0);
     T_EQ("in", stk_io_rename(side.io, "work/a", "work/b/a", true, NULL), 0);
     T_EQ("sync", stk_io_sync_directory(side.io, "work/b", NULL), 0);
