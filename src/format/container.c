@@ -1,4 +1,4 @@
-/* Calls the operations of a container format, and checks what every format must keep to. */
+/* Calls the operations of a container format, and checks the rules for every format. */
 #include "format/container.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* The samples of a data set: shards side by side, numbered once all of them are there. */
+/* The samples of a data set: shards are added in parallel, and numbered once all of them are
+ * complete. */
 #include "index/index.h"
 
 #include "base/crypto/digest.h"

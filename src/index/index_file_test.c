@@ -219,7 +219,7 @@ static int tell_sample(const struct stk_index *index, uint64_t number, struct te
     return 0;
 }
 
-/* All that can be asked, as text. */
+/* The complete contents, as text. */
 static int tell(const struct stk_index *index, struct text *text, struct stoker_error *error)
 {
     int status = 0;
@@ -336,7 +336,7 @@ static struct stk_view image_of(const struct set *set)
     return image;
 }
 
-/* Opens and asks everything: 0, or the error's status. */
+/* Opens the index and reads everything: returns 0, or the error's status. */
 static int visit(struct stk_view image, struct text *text, struct stoker_error *error)
 {
     struct stk_index *index = NULL;
@@ -376,7 +376,7 @@ static void test_damage(void)
         for (size_t i = 0; i < image.bytes; i++) {
             struct stoker_error error = {0};
 
-            /* An own block, so that a sanitizer sees what is read behind it. */
+            /* A block of its own, so that a sanitizer detects reads past it. */
             uint8_t *cut = stk_alloc(stk_max(i, 1), 1);
             memcpy(cut, image.data, i);
             if (!T_TRUE(set->name, visit((struct stk_view){cut, i}, &after, &error) < 0)) {
@@ -392,7 +392,7 @@ static void test_damage(void)
     }
 }
 
-/* What somebody who knows the format would do after changing something. */
+/* As a person who knows the format could do after a change. */
 static void make_sums(uint8_t *data, size_t bytes)
 {
     struct stk_index_file_foot *foot =
@@ -478,7 +478,7 @@ static void check_reuse(const struct set *set, bool from_memory)
     for (uint64_t i = 0; i < stk_index_classes(old); i++) {
         stk_index_add_class(index, stk_index_class(old, i), NULL);
     }
-    stk_index_close(old); /* nothing of it is lent */
+    stk_index_close(old); /* nothing of it is borrowed */
     T_EQ(set->name, stk_index_finish(index, 0, &error), 0);
     T_EQ(set->name, stk_index_image(index, "", &again, &error), 0);
     T_EQ(set->name, again.bytes, image.bytes);
@@ -604,7 +604,7 @@ static void test_touched(void)
     }
 }
 
-/* What the issue asks: at most 24 bytes a member beside names, with all that can be known of it. */
+/* The size limit: at most 24 bytes a member beside names, with all optional information. */
 static void test_bytes(void)
 {
     static const struct large rows[] = {
@@ -671,8 +671,8 @@ static void test_file(void)
     stk_io_close(io);
 }
 
-/* Every allocation, and every call of the seam, fails once: an error, no leak, and the final
- * name is either absent or whole. */
+/* Every allocation, and every I/O call, fails once: an error, no leak, and the final name is either
+ * absent or complete. */
 static void test_failures(void)
 {
     static struct text before, after;

@@ -156,7 +156,8 @@ static void test_kept(struct stk_io *world)
     stk_index_journal_close(journal);
 }
 
-/* With as many files as are read, what a further run added would never be found. */
+/* With as many files as the reader accepts, a file that a further run added would never be
+ * found. */
 static void test_many_files(struct stk_io *world)
 {
     struct stk_index_journal *journal;
@@ -187,7 +188,7 @@ static void test_fresh(struct stk_io *world)
     T_TRUE("an empty one goes", !is_there(world, part_path));
 }
 
-/* A journal of two records that was cut after `bytes`: whole records are found, no other. */
+/* A journal of two records that was cut after `bytes`: complete records are found, no other. */
 static void check_cut(struct stk_io *world, struct stk_view whole, size_t bytes, size_t one)
 {
     struct stk_index_journal *journal;

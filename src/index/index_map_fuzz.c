@@ -1,7 +1,7 @@
-/* Fuzz of index_map.c, index_reuse.c and index_write.c: any bytes as the file of an index, with
- * their sums made right (the last byte: 1) so that damage gets past them. Everything is asked for,
- * and each part that can be had is taken over into a new index; then again, after the bytes were
- * overwritten while the index is open. No crash, no hang, nothing outside of the bytes. */
+/* Fuzz of index_map.c, index_reuse.c and index_write.c: any bytes as an index file, with their sums
+ * corrected (the last byte: 1) so that damage gets past them. Every entry is read, and each valid
+ * part is copied to a new index; then again, after the bytes were overwritten while the index is
+ * open. No crash, no hang, nothing outside of the bytes. */
 #include "base/mem.h"
 #include "base/xxh3.h"
 #include "index/index_file.h"
@@ -15,7 +15,7 @@ enum { SAMPLES_MAX = 100, MEMBERS_MAX = 50, SHARDS_MAX = 100, REFUSALS_MAX = 30 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* As somebody does it who knows the format. */
+/* As a person who knows the format could do. */
 static void make_sums(uint8_t *data, size_t bytes)
 {
     struct stk_index_file_foot *foot =
@@ -40,7 +40,7 @@ static void make_sums(uint8_t *data, size_t bytes)
     foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_index_file_foot, foot_sum));
 }
 
-/* Reads it, so that a sanitizer sees where it lies. */
+/* Reads it, so that a sanitizer checks its place. */
 static uint64_t touch(struct stk_view view)
 {
     return stk_xxh3_64(view.data, view.bytes);
@@ -102,7 +102,7 @@ static void ask(const struct stk_index *index)
     (void)bytes;
 }
 
-/* Copies what can be copied, and writes the result. */
+/* Copies all valid parts, and writes the result. */
 static void take_over(const struct stk_index *from)
 {
     struct stk_index_options options = {.shard_count = stk_min(stk_index_shards(from), SHARDS_MAX),
@@ -123,7 +123,7 @@ static void take_over(const struct stk_index *from)
     if (status == 0) {
         struct stk_index *again = NULL;
 
-        /* What was taken over is an index again. */
+        /* The copied parts are an index again. */
         STK_ASSERT(stk_index_open_image(&again, image, "again", NULL) == 0);
         STK_ASSERT(stk_index_samples(again) == stk_index_samples(to));
         stk_index_close(again);

@@ -196,7 +196,7 @@ static int copy_part(const struct stk_index_part *from, struct stk_index_part *p
     return complete ? 0 : -ENOMEM;
 }
 
-/* Validates what look-ups in memory rely on. */
+/* Validates the conditions of look-ups in memory. */
 static bool is_sane(const struct stk_index_part *part, const struct stk_index_file_record *record,
                     uint32_t extension_count)
 {

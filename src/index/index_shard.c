@@ -332,7 +332,7 @@ static int find_sample(struct stk_index_shard_builder *builder, struct stk_view 
     if (count > 0) {
         struct stk_view current = stk_string_table_get(&builder->keys, builder->sample);
         if (current.bytes == key.bytes && memcmp(current.data, key.data, key.bytes) == 0) {
-            return 0; /* as nearly always: the sample goes on */
+            return 0; /* the usual case: the sample continues */
         }
     }
     if (count == builder->sample_capacity) {
@@ -500,7 +500,7 @@ static int put_file_sum(struct stk_index_shard_builder *builder)
     return status;
 }
 
-/* An extension may come once in a sample. */
+/* An extension may occur once in a sample. */
 static int check_duplicates(const struct stk_index_shard_builder *builder,
                             const struct stk_index_part *part, struct stoker_error *error)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define LINK_BYTES_MAX 4096u /* of a target that is also looked for with "./" before it */
+#define LINK_BYTES_MAX 4096u /* of a target that is also searched with "./" before it */
 #define NO_MEMBER INT64_MAX  /* the target is a file without a key */
 
 /* The number of the member with this name; -1: none. */
@@ -25,7 +25,7 @@ static int64_t find_added(const struct stk_index_shard_builder *builder, struct 
             stk_string_table_get(&builder->extensions, builder->members[i].extension);
 
         if (builder->members[i].sample != (uint32_t)sample) {
-            continue; /* of another sample: it may lie between two members of this one */
+            continue; /* of another sample: it may be between two members of this one */
         }
         if (found.bytes == extension.bytes + 1 &&
             strncasecmp((const char *)found.data, (const char *)extension.data, extension.bytes) ==

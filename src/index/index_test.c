@@ -238,7 +238,7 @@ static void test_any_order(void)
     }
 }
 
-/* The identity sees each thing that it should, and not the folder of a shard. */
+/* The identity includes each thing that it should, and not the folder of a shard. */
 static const struct identity_row {
     const char *name, *path, *member;
     uint64_t offset, bytes, object_bytes;
@@ -425,7 +425,7 @@ static void test_link_checksum(void)
     stk_index_close(index);
 }
 
-/* The promise of the header: bytes a member and a file, names set aside. */
+/* The guarantee of the header: bytes a member and a file, without names. */
 static void test_size(void)
 {
     enum { SAMPLES = 20000, FILES = 20000, KEY_BYTES = 8, PATH_BYTES = 20 };

@@ -95,7 +95,7 @@ static void add_text(char **at, const char *text)
     *at = out;
 }
 
-/* A number, or null for the one that means none. */
+/* A number, or null for "unknown". */
 static void add_number(char **at, const char *name, uint64_t number, uint64_t none)
 {
     *at += number == none ? snprintf(*at, 32, ", \"%s\": null", name)

@@ -62,7 +62,7 @@ static void test_lines(void)
     }
 }
 
-/* A record comes back whole; none of its beginnings does. */
+/* A record is read back completely; none of its prefixes is. */
 static void test_records(void)
 {
     uint8_t record[STK_BAD_SAMPLE_RECORD_BYTES];
@@ -122,7 +122,7 @@ static bool is_there(struct stk_io *world, const char *name)
     return stk_io_stat_path(world, name, &about, NULL) == 0;
 }
 
-/* Each call fails once: then there is no file, or a whole one; and each allocation. */
+/* Each call fails once: then there is no file, or a complete one; and each allocation. */
 static void test_files(void)
 {
     for (int memory = 0; memory < 2; memory++) {

@@ -17,7 +17,8 @@ enum {
     BLOCK_BITS_MIN = MAGIC_BITS + CRC_BITS + 1 + 24 + 16,
     HEAD_BYTES = 4,
     END_BYTES = 11, /* magic, CRC, and bits up to a byte */
-    SHIFT_BYTES = 8 /* a block lies behind so many, so that its stream can be made in place */
+    /* a block is stored after so many bytes, so that its stream can be built in place */
+    SHIFT_BYTES = 8
 };
 static const char stream_head[] = "BZh9"; /* of the largest blocks: fits all */
 
@@ -67,7 +68,7 @@ void stk_bzip2_blocks_close(struct stk_bzip2_blocks *blocks)
     }
 }
 
-/* The block begins in the last `bytes` bytes that came, behind `skew` bits of the first. */
+/* The block begins in the last `bytes` bytes of the input, after `skew` bits of the first. */
 static void begin_block(struct stk_bzip2_blocks *blocks)
 {
     memcpy(blocks->room + SHIFT_BYTES, blocks->next, blocks->next_bytes);

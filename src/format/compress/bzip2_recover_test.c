@@ -44,7 +44,7 @@ static void pack(unsigned streams)
 }
 
 struct heard {
-    uint32_t blocks, bad; /* given; of them, that do not unpack */
+    uint32_t blocks, bad; /* returned; of them, those that do not decompress */
     uint64_t bytes;       /* unpacked, that are in the text at their place */
     uint64_t last_end;    /* in the text */
 };
@@ -150,7 +150,7 @@ static void test_damage(void)
     T_TRUE("a CRC was wrong", bad > 15);
 }
 
-/* No magic of an end: what is cut is no block. Nothing is found in noise. */
+/* Without the magic number of the end, truncated data is not a block. Nothing is found in noise. */
 static void test_none(void)
 {
     struct heard heard;

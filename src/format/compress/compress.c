@@ -20,7 +20,7 @@ enum { STEP_BYTES_MAX = 1 << 30 /* zlib and bzlib count in 32 bits */, FRAMES_FI
 
 enum state {
     COMPRESSING = 0, /* input is taken */
-    DRAINING,        /* zstd in frames: `held` goes out, then PACKING or TABLE */
+    DRAINING,        /* zstd in frames: `held` is written, then PACKING or TABLE */
     TABLE,           /* the same of the seek table, then DONE */
     DONE
 };
@@ -31,7 +31,7 @@ struct stk_compress {
     bool is_open;     /* the library was set up */
     bool fresh;       /* the stream in work has got nothing yet, and is not the first */
     bool last;        /* no input follows the bytes in `gathered` */
-    uint64_t in_left; /* of the frame in work */
+    uint64_t in_left; /* of the current frame */
     /* zstd in frames: */
     uint8_t *gathered, *held; /* owned: the input of a frame; its output */
     size_t gathered_bytes, held_at, held_bytes, held_capacity;
@@ -222,7 +222,7 @@ static int zstd_step(struct stk_compress *compress, struct step *step)
 {
     ZSTD_inBuffer in = {step->in.data, step->in.bytes, 0};
     ZSTD_outBuffer out = {step->out, step->out_bytes, 0};
-    /* The end comes alone: with all of the input it would make another header. */
+    /* The end is a call of its own: with all of the input it would make another header. */
     bool end = step->end && step->in.bytes == 0;
     size_t left =
         ZSTD_compressStream2(compress->of.zstd, &out, &in, end ? ZSTD_e_end : ZSTD_e_continue);

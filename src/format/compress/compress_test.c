@@ -1,6 +1,6 @@
 /* Goal: compressed data decompresses to the original for any portions, and the same input gives the
- * same bytes; frames are where reading can begin, as the seek table says; a lack of memory is an
- * error without a leak.
+ * same bytes; reading can begin at frames, as the seek table says; a lack of memory is an error
+ * without a leak.
  * Method: each compression, as one stream and in frames, decompressed by decompress.c; the table
  * against the frames that libzstd finds; every allocation fails once.
  * python/tests/test_seek_points.py tests that other programs read it. Covers compress.c,
@@ -27,7 +27,7 @@ static const struct packer_row {
     int level;
     uint64_t frame_bytes;
     size_t bytes;     /* of the data */
-    uint64_t streams; /* that unpacking meets; 0: not asked */
+    uint64_t streams; /* that decompression finds; 0: not compared */
 } packer_rows[] = {
     {"gzip", STK_COMPRESSION_GZIP, 0, 0, DATA_BYTES, 1},
     {"gzip, fast", STK_COMPRESSION_GZIP, 1, 0, DATA_BYTES, 1},
@@ -62,7 +62,7 @@ static void fill_data(void)
     }
 }
 
-/* Bytes packed, or a failure. in_step, out_step: of each call; 0: all. */
+/* Compresses; returns the size, or a failure. in_step, out_step: of each call; 0: all. */
 static int64_t pack(const struct packer_row *row, size_t in_step, size_t out_step, uint8_t *to)
 {
     struct stk_compress_options options = {row->packing, row->level, row->frame_bytes, NULL};
@@ -112,7 +112,7 @@ static void unpack(const struct packer_row *row, size_t bytes)
     stk_decompress_close(unpack);
 }
 
-/* The table against what libzstd says of each frame. */
+/* The table compared with libzstd's information of each frame. */
 static void check_table(const struct packer_row *row, size_t bytes)
 {
     struct stk_zstd_seek_table table;
@@ -161,7 +161,7 @@ static void test_rows(void)
     }
 }
 
-/* The level that the stream tells comes back by packing with it. */
+/* Compression with the level that the stream reports gives the same stream. */
 static void test_level(void)
 {
     static const struct packer_row rows[] = {

@@ -210,7 +210,8 @@ int stk_decompress_run(struct stk_decompress *decompress, struct stk_view *in, b
         }
         if (decompress->bytes_max - decompress->out_total < capacity) {
             capacity =
-                decompress->bytes_max - decompress->out_total + 1; /* to see whether it is passed */
+                /* to know whether it is exceeded */
+                decompress->bytes_max - decompress->out_total + 1;
         }
         capacity = step_bytes_max ? stk_min(capacity, step_bytes_max) : capacity;
         step.in = *in;

@@ -19,7 +19,7 @@
 static const uint32_t packings[] = {STK_COMPRESSION_GZIP, STK_COMPRESSION_ZSTD,
                                     STK_COMPRESSION_BZIP2, STK_COMPRESSION_XZ};
 
-/* Returns the packed size. Checksums on, so that a change is seen. */
+/* Returns the compressed size. Checksums on, so that a change is detected. */
 static size_t make_packed(uint32_t packing, const uint8_t *data, size_t bytes, uint8_t *packed,
                           size_t capacity)
 {
@@ -263,7 +263,7 @@ static void test_memory(uint32_t packing)
 }
 
 struct purse {
-    uint64_t bytes, peak, left; /* left: reserve() says yes so often */
+    uint64_t bytes, peak, left; /* left: how often reserve() succeeds */
 };
 
 static bool purse_reserve(void *owner, uint64_t bytes)
@@ -286,7 +286,7 @@ static void purse_release(void *owner, uint64_t bytes)
     purse->bytes -= bytes;
 }
 
-/* All that a library takes is granted before and given back; a no at any time is BUDGET. */
+/* All memory of a library is reserved before and released; a refusal at any time is BUDGET. */
 static void test_grant(uint32_t packing)
 {
     const char *name = stk_compression_name(packing);
@@ -321,7 +321,7 @@ static void test_grant(uint32_t packing)
     T_EQ(name, status, 0);
 }
 
-/* Headers that nobody would write by chance. */
+/* Headers that no compressor writes. */
 static void test_windows(void)
 {
     /* Magic, no flags, window 2^28, one empty raw block (RFC 8878, 3.1.1). */
@@ -387,8 +387,8 @@ static const struct packing_row {
     {"000000.jpg", 10, STK_COMPRESSION_NONE},
 };
 
-/* Stream by stream: what each one's end says, with one byte changed; the next one is read all the
- * same, whatever the portions. */
+/* Stream by stream: the state at the end of each, with one byte changed; the next one is read all
+ * the same, whatever the portions. */
 static void test_ends(void)
 {
     static const struct end_row {

@@ -55,7 +55,7 @@ static int step_xz(struct stk_decompress *decompress, struct stk_decompress_step
         decompress->done = true;
         return 0;
     case LZMA_OK:
-    case LZMA_BUF_ERROR: /* the caller sees that nothing moved */
+    case LZMA_BUF_ERROR: /* the caller detects the lack of progress */
         return 0;
     case LZMA_MEM_ERROR:
         return -ENOMEM;

@@ -96,7 +96,7 @@ void stk_seek_points_builder_add_bytes(struct stk_seek_points_builder *builder,
     builder->head.out_bytes += bytes.bytes;
 }
 
-/* Where the segment that is being filled begins. */
+/* The place of the segment that is being filled. */
 static uint64_t segment_start(const struct stk_seek_points_builder *builder)
 {
     return builder->head.point_count > 0 ? builder->points[builder->head.point_count - 1].out : 0;

@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     }
     memcpy(&head, image.data, sizeof head);
-    head.in_bytes = shard.bytes; /* or hardly any input comes further */
+    head.in_bytes = shard.bytes; /* else hardly any input gets further */
     if (!stk_seek_points_head_is_valid(&head, image.bytes, head.compression, shard.bytes)) {
         return 0;
     }

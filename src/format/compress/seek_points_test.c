@@ -91,7 +91,7 @@ static size_t pack(const struct shape *shape)
     return used;
 }
 
-/* Unpacks all in portions and gives the image. */
+/* Decompresses all in portions and returns the image. */
 static int make(const struct shape *shape, size_t used, size_t in_step, size_t out_step,
                 struct stk_view *image, struct stoker_error *error)
 {
@@ -125,8 +125,8 @@ static int make(const struct shape *shape, size_t used, size_t in_step, size_t o
     return status;
 }
 
-/* The segment `number` into `out`: its bytes, 0: refused. Only what the image says is used, as a
- * data set does it. */
+/* Decompresses segment `number` into `out`; returns its bytes, 0: refused. Uses only the image, as
+ * a data set does. */
 static size_t enter(struct stk_view image, uint64_t number, uint32_t packing, size_t used)
 {
     struct stk_seek_points_head head = {0};
@@ -218,7 +218,7 @@ static void test_points(void)
             at += got;
         }
         T_EQ(shape->name, at, DATA_BYTES);
-        /* However it comes: the same image. */
+        /* For any portions: the same image. */
         T_EQ(shape->name, make(shape, used, 7001, 3001, &again, &error), 0);
         T_EQ(shape->name, again.bytes, image.bytes);
         T_TRUE(shape->name,

@@ -106,7 +106,7 @@ static bool find_table(struct stk_view file, struct table *table)
     return u32_at(table->entries - 8, 0) == TABLE_MAGIC && u32_at(table->entries - 8, 1) == body;
 }
 
-/* 1: the table says all; 0: it does not fit the file, which is walked then. */
+/* Returns 1 if the table is complete; 0: it does not fit the file, which is walked then. */
 static int read_table(struct stk_zstd_frames *frames, struct stk_view file,
                       const struct table *table, struct stoker_error *error)
 {
@@ -266,7 +266,7 @@ int stk_zstd_frames_read_head(struct stk_view file, uint8_t *out, size_t bytes, 
     ZSTD_outBuffer to = {out, bytes, 0};
     int status = context ? 0 : stk_fail_memory(error, "zstd frames");
 
-    /* Between frames it answers 0, and goes on with the next one. */
+    /* Between frames the library returns 0, and continues with the next one. */
     while (status == 0 && to.pos < bytes && in.pos < in.size) {
         size_t before = in.pos + to.pos, left = ZSTD_decompressStream(context, &to, &in);
 

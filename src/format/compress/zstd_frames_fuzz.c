@@ -1,5 +1,5 @@
-/* Fuzz: any bytes as a file that zstd packed. No crash, and every frame that is accepted unpacks to
- * as many bytes as it was said to have, or is refused. */
+/* Fuzz of zstd_frames.c: any bytes as a file compressed by zstd. No crash, and every accepted frame
+ * decompresses to its stated number of bytes, or is refused. */
 #include "format/compress/zstd_frames.h"
 
 #define FRAME_BYTES_MAX (1u << 20)

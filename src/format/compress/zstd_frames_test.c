@@ -138,7 +138,7 @@ static int read_all(struct stk_view view, struct stoker_error *error)
         uint64_t at = frames.frames[i].out, bytes = stk_zstd_frame_bytes(&frames, i);
 
         if (bytes > TEXT_BYTES) {
-            status = STOKER_ERROR_LIMIT; /* what a budget would say */
+            status = STOKER_ERROR_LIMIT; /* the result of a budget */
             break;
         }
         status = stk_zstd_frames_decompress(&frames, view, i, back, error);
@@ -152,7 +152,7 @@ static int read_all(struct stk_view view, struct stoker_error *error)
     return status;
 }
 
-/* Frames have checksums here: what is not refused has the right bytes. */
+/* Frames have checksums here: an accepted frame has the right bytes. */
 static void test_damage(void)
 {
     static const struct shape small[] = {

@@ -1,5 +1,5 @@
 /* Fuzz target of zstd_seek_table.c: any bytes as the end of a zstd file with a seek table. No
- * crash; each entry that is found lies in the file. */
+ * crash; each entry that is found is inside the file. */
 #include "base/base.h"
 #include "format/compress/zstd_seek_table.h"
 

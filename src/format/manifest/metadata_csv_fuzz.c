@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as metadata.csv; what is made of them is read as lines of JSON or refused.
- * Covers metadata_csv.c. */
+/* Fuzz target: any bytes as metadata.csv; the result is read as lines of JSON, or refused. Covers
+ * metadata_csv.c. */
 #include "base/mem.h"
 #include "format/manifest/metadata_csv.h"
 #include "format/manifest/metadata_jsonl.h"

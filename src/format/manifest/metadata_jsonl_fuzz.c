@@ -1,5 +1,5 @@
-/* Fuzz of metadata_jsonl.c: any text; each line that is accepted lies in it, begins as an object,
- * and is found under its name. */
+/* Fuzz of metadata_jsonl.c: any text; each accepted line is inside it, begins as an object, and is
+ * found under its name. */
 #include "format/manifest/metadata_jsonl.h"
 
 #include <string.h>

@@ -35,7 +35,7 @@ static_assert(offsetof(struct tar_header_disk, prefix) == 345, "as in the standa
 /* Fields of members by extended headers. */
 struct tar_override {
     uint8_t *name;       /* owned; name_bytes_max bytes */
-    uint32_t name_bytes; /* 0: nothing said */
+    uint32_t name_bytes; /* 0: not set */
     bool sized, sparse;
     uint64_t bytes;
 };
@@ -56,7 +56,7 @@ struct stk_tar {
     uint32_t chain_count;      /* extended headers so far */
     struct tar_override chain; /* x and L: of the next member */
     uint8_t *link;             /* owned; name_bytes_max bytes; NULL until a header needs it */
-    uint32_t link_bytes;       /* x and K: of the next member; 0: nothing said */
+    uint32_t link_bytes;       /* x and K: of the next member; 0: not set */
     bool link_too_long;
     struct tar_override global; /* g: of all that follow */
 
@@ -102,7 +102,7 @@ static const char *const advice_format = "give the paths of tars, or of a folder
 static const char *const advice_without_end =
     "copy the tar again; if all members are there and only the end marker is not, add it: "
     "'truncate --size=+1024 FILE'";
-/* Other readers differ: the member has no name, or that of its own header. */
+/* Other readers differ: they see no name, or that of the member's own header. */
 static const char *const empty_name = "an extended header has an empty name";
 static const char *const advice_damaged =
     "copy the tar again or leave it out; 'tar --list' shows what can be read of it";
@@ -513,7 +513,7 @@ static int set_name(struct stk_tar *tar, struct tar_override *override, struct s
     return 0;
 }
 
-/* The name that the next member links to. One that is too long leads nowhere. */
+/* The name that the next member links to. One that is too long matches no member. */
 static int set_link(struct stk_tar *tar, struct stk_view link, struct stoker_error *error)
 {
     tar->link_too_long = link.bytes > tar->limits.name_bytes_max;

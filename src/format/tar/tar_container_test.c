@@ -1,7 +1,7 @@
-/* Goal: tar through the container interface has the members that its parser finds, and can be read
- * from the middle; nothing leaks if memory fails.
- * Method: a small tar in portions of several sizes, beside stk_tar_step; every allocation fails
- * once. */
+/* Goal: a tar read through the container interface has the members that its parser finds, and can
+ * be read from the middle; nothing leaks if memory fails.
+ * Method: a small tar in portions of several sizes, compared with stk_tar_step; every allocation
+ * fails once. */
 #include "format/tar/tar_container.h"
 
 #include "base/mem.h"

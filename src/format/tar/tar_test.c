@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows say what matters and leave the rest zero. */
+/* Rows have the fields that matter; the rest is zero. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 enum { TAR_BYTES_MAX = 1 << 16, LOG_BYTES_MAX = 1 << 14, PIECES_MAX = 22 };
 
-/* One header and what follows it, or with type ' ' bytes as they are (zeros without data). */
+/* One header and the data after it, or with type ' ' unchanged bytes (zeros without data). */
 struct piece {
     char type;
     const char *name;
@@ -25,7 +25,7 @@ struct piece {
     const char *size_field; /* 12 bytes; NULL: bytes in octal */
     const char *prefix;
     const char *magic;    /* NULL: "ustar\0" */
-    uint32_t data_absent; /* 1: the header lies */
+    uint32_t data_absent; /* 1: the size in the header is wrong */
     char sum;             /* 's': signed, 'w': wrong, 'b': base-256 */
 };
 
@@ -441,7 +441,7 @@ static const struct row rows[] = {
      0,
      "STOKER_ERROR_CORRUPT 0 "},
 
-    /* What is refused by name. */
+    /* Refusals that name the reason. */
     {"old GNU sparse",
      {{'S', "a.bin", "a", .magic = "ustar "}, END_MARK},
      0,
@@ -525,7 +525,8 @@ static size_t make_tar(const struct row *row, uint8_t *tar)
     return row->cut ? row->cut : bytes;
 }
 
-/* Feeds at most `chunk` bytes at once from an exact block, so that a sanitizer sees more. */
+/* Feeds at most `chunk` bytes at once from a block of exactly that size, so that a sanitizer
+ * detects reads past it. */
 static int read_tar(const char *name, const uint8_t *bytes, size_t count, size_t chunk,
                     bool is_known, char *log)
 {

@@ -12,7 +12,7 @@ enum {
 };
 #define USTAR_SIZE_END (UINT64_C(1) << 33) /* eleven octal digits */
 
-/* Where the fields of a header lie (ustar). */
+/* Offsets of the fields of a header (ustar). */
 enum {
     AT_NAME = 0,
     AT_MODE = 100,
@@ -152,7 +152,7 @@ static void block_write(uint8_t *out, struct stk_view name, uint64_t bytes, uint
     uint64_t sum = 0;
 
     if (!split(name, &prefix,
-               &rest)) { /* the PAX header has the complete name; other readers see a part of it */
+               &rest)) { /* the PAX header has the complete name; other readers use a part of it */
         rest = (struct stk_view){name.data, NAME_BYTES};
     }
     memset(out, 0, STK_TAR_BLOCK);

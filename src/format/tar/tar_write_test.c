@@ -19,7 +19,7 @@ static struct member {
 } members[MEMBERS_MAX];
 static size_t member_count;
 
-/* Lists with tarfile, and asks GNU tar whether it sees the same names. */
+/* Lists with tarfile, and checks that GNU tar lists the same names. */
 static const char script[] =
     "import subprocess, sys, tarfile\n"
     "path = sys.argv[1]\n"

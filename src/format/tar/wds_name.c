@@ -29,7 +29,7 @@ bool stk_wds_name_split(struct stk_view name, struct stk_view *key_out,
     if (dot == NOWHERE || is_meta(name)) {
         return false;
     }
-    end = dot == base && base > 0 ? slash : base; /* the folder's slash lies before it */
+    end = dot == base && base > 0 ? slash : base; /* the folder's slash precedes it */
     if (newline < end) {
         end = newline;
     }
@@ -84,7 +84,7 @@ void stk_wds_name_text(struct stk_view name, char *text, size_t capacity)
 {
     size_t bytes = name.bytes < capacity ? name.bytes : capacity - 1;
 
-    /* A byte 10xxxxxx goes on with the character before it. */
+    /* A byte 10xxxxxx continues the character before it. */
     while (bytes < name.bytes && bytes > 0 && (name.data[bytes] & 0xc0) == 0x80) {
         bytes--;
     }

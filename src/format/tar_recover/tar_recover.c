@@ -24,7 +24,7 @@ struct walk {
     struct stk_tar_recover *rescue;
     const struct stk_tar_recover_source *source;
     struct stk_tar *tar; /* owned */
-    uint64_t base;       /* where it began */
+    uint64_t base;       /* its start */
     uint8_t *window;     /* owned */
     uint64_t at;         /* of the window */
     size_t bytes;        /* in it */
@@ -173,7 +173,7 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
 
 /* ---- damage ---- */
 
-/* Lists it, with a place; sample: whose key it gets, UINT64_MAX: of none. */
+/* Lists the damage, with a place; sample: whose key it gets, UINT64_MAX: no key. */
 static int add_damage(struct walk *walk, struct stoker_error *found, uint64_t sample,
                       struct stoker_error *error)
 {
@@ -198,8 +198,8 @@ static int add_damage(struct walk *walk, struct stoker_error *found, uint64_t sa
     return 0;
 }
 
-/* The sample that an error names, or whose last member's data is not all there: lost for sure.
- * UINT64_MAX: it is none that was seen. */
+/* The sample that an error names, or whose last member's data is incomplete: it is lost.
+ * UINT64_MAX: no known sample. */
 static uint64_t find_lost(struct walk *walk, struct stoker_error *found)
 {
     struct stk_tar_recover *rescue = walk->rescue;
@@ -324,7 +324,7 @@ static int fill(struct walk *walk, uint64_t offset, uint64_t bytes, struct stoke
     int status;
 
     if (bytes > STK_TAR_RECOVER_WINDOW_BYTES) {
-        bytes = STK_TAR_RECOVER_WINDOW_BYTES; /* a long header comes in parts */
+        bytes = STK_TAR_RECOVER_WINDOW_BYTES; /* a long header is read in parts */
     }
     if (offset >= walk->at && offset < end) { /* a compressed tar is not read twice */
         kept = (size_t)(end - offset);
@@ -354,8 +354,8 @@ static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error
                         &walk->source->limits, error);
 }
 
-/* The first block from `from` on that is a header by its checksum. 1: the walk goes on there; 0:
- * none is. */
+/* Finds the first block from `from` on that is a header by its checksum. Returns 1: the walk
+ * continues there; 0: there is none. */
 static int resume(struct walk *walk, uint64_t from, struct stoker_error *error)
 {
     int status = fill(walk, from, BLOCK_BYTES, error);
@@ -379,7 +379,7 @@ static bool ends_early(int status)
     return status == STOKER_ERROR_TRUNCATED || status == STOKER_ERROR_EMPTY;
 }
 
-/* The tar is damaged there. 1: the walk goes on behind it; 0: it ends. */
+/* The tar is damaged there. Returns 1: the walk continues after it; 0: it ends. */
 static int handle_damage(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
 {
     uint64_t at = found->offset == STOKER_NO_OFFSET ? UINT64_MAX : walk->base + found->offset;

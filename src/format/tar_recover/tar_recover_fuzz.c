@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 struct memory {
     const uint8_t *data;
     uint64_t bytes, read;
-    int status; /* of a packed one behind its end; 0: it ends there */
+    int status; /* of a compressed one after its end; 0: it ends there */
 };
 
 static int read_memory(void *context, uint64_t offset, uint8_t *buffer, size_t bytes,
@@ -47,7 +47,7 @@ static void check(const struct stk_tar_recover *rescue, const struct memory *mem
         lost += rescue->samples[i].lost;
     }
     STK_ASSERT(lost <= rescue->bad_samples.count);
-    /* A window, and what a header asks for, lie beside it. */
+    /* A window, and the size that a header may require, are larger than that. */
     STK_ASSERT(packed || memory->read <= 2 * memory->bytes + 2 * STK_TAR_RECOVER_WINDOW_BYTES);
 }
 

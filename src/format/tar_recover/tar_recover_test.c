@@ -1,5 +1,5 @@
-/* Goal: exactly those samples of a damaged tar are recovered that are surely complete; each loss is
- * listed once, by key if the key is known; the same bytes give the same result.
+/* Goal: exactly those samples of a damaged tar are recovered that are certainly complete; each loss
+ * is listed once, by key if the key is known; the same bytes give the same result.
  * Method: rows of damage to a tar of pairs and to one of single members, in memory, with and
  * without extended headers; then any byte of any header changed, and any truncation, compared with
  * the original; tars designed to be slow or large; failures of reads and of each allocation. Covers
@@ -82,8 +82,8 @@ static const char *listed(const struct stk_tar_recover *rescue, char text[TEXT_M
     return text;
 }
 
-/* Samples k0 .. k8 of a jpg of 700 bytes, and a txt of 10 where pairs are asked for. A sample of
- * pairs takes 5 blocks, one alone 3. */
+/* Samples k0 .. k8 of a jpg of 700 bytes, and a txt of 10 if pairs are requested. A sample of pairs
+ * takes 5 blocks, one alone 3. */
 static void make_tar(struct t_tar *tar, bool pairs)
 {
     char name[32], data[700];
@@ -104,7 +104,7 @@ static const struct row {
     const char *name;
     bool pairs, packed;
     uint64_t flip, cut; /* bytes; UINT64_MAX: none */
-    int fail;           /* of a packed one: what reads fail with at the cut */
+    int fail;           /* of a compressed one: the status of reads at the cut */
     const char *want, *want_listed;
 } rows[] = {
     {"nothing", true, false, UINT64_MAX, UINT64_MAX, 0, "k0 k1 k2 k3 k4 k5 k6 k7 k8", ""},
@@ -168,7 +168,7 @@ static void test_rows(void)
     }
 }
 
-/* Each kept sample has all its members where they are, whatever was changed. */
+/* Each kept sample has all its members at their places, whatever was changed. */
 static void check_kept(const struct stk_tar_recover *rescue, const struct t_tar *tar, uint64_t at)
 {
     for (uint64_t i = 0; i < rescue->member_count; i++) {
@@ -229,7 +229,7 @@ static void test_all_bytes(void)
 
 /* ---- headers before a header ---- */
 
-/* The member that was added last becomes what `type` says, with another size. */
+/* Changes the last added member to `type`, with another size. */
 static void turn(struct t_tar *tar, size_t at, char type, const char *size)
 {
     uint8_t *header = tar->data + at;
@@ -265,7 +265,7 @@ static const struct named_row {
     const char *want, *want_listed;
 } named_rows[] = {
     {"nothing", true, UINT64_MAX, "long0 long1 long2 long3 long4 long5 long6 long7 long8", ""},
-    /* What is left has another name, or lacks the member that has it. */
+    /* The remaining member has another name, or the member with the name is missing. */
     {"one that names a first member", true, 24, "long0 long1 long2 long4 long5 long6 long7 long8",
      "? l3 long3"},
     {"one that names a second member", true, 28, "long0 long1 long2 long4 long5 long6 long7 long8",
@@ -280,7 +280,7 @@ static const struct named_row {
     {"a sample of one, its own", false, 14, "long0 long1 long2 long4 long5 long6 long7 long8", "?"},
 };
 
-/* Nothing is kept under a name that it had not. */
+/* Nothing is kept under a wrong name. */
 static void test_names(void)
 {
     T_EACH(named_row, row, named_rows)
@@ -311,7 +311,7 @@ static void test_names(void)
     }
 }
 
-/* ---- a tar that somebody made to be slow, or large ---- */
+/* ---- a tar that was made to be slow, or large ---- */
 
 /* Headers that are right but for one number: each is a place of damage. */
 static void test_places(void)
@@ -323,7 +323,7 @@ static void test_places(void)
     char text[TEXT_MAX];
 
     t_tar_add(&tar, "j.jpg", "x", 1);
-    t_tar_add(&tar, "k.jpg", "x", 1); /* as the one that is surely whole */
+    t_tar_add(&tar, "k.jpg", "x", 1); /* as the one that is certainly complete */
     for (unsigned i = 0; i < STK_TAR_RECOVER_DAMAGES_MAX + 5; i++) {
         size_t at = tar.bytes;
 
@@ -366,7 +366,7 @@ static void test_read_once(void)
     t_tar_free(&tar);
 }
 
-/* What the machine does is no damage; and there is no leak. */
+/* A failure of the machine is not damage; and there is no leak. */
 static void test_failures(void)
 {
     struct t_tar tar = {0};
@@ -404,7 +404,7 @@ static void test_failures(void)
     t_tar_free(&tar);
 }
 
-/* Each place is told where it is in the tar, also behind the first one. */
+/* Each damage is reported with its offset in the tar, also after the first one. */
 static void test_offsets(void)
 {
     static const uint64_t blocks[] = {6, 15, 21};

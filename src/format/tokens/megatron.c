@@ -219,7 +219,7 @@ int stk_megatron_document(const struct stk_megatron *megatron, uint64_t document
             return damaged(error, "sequence pointers", i, span.first);
         }
         whole.first = i == first ? span.first : whole.first;
-        whole.count += span.count; /* both lie in the run: the sum cannot wrap */
+        whole.count += span.count; /* both are inside the run: the sum cannot wrap */
     }
     *span_out = whole;
     return 0;

@@ -77,7 +77,7 @@ int stk_tokens_open_raw(struct stk_token_array *run_out, struct stk_view bytes, 
     return 0;
 }
 
-/* The dtype whose numbers lie in memory as these do; 0: they are no tokens. */
+/* The dtype whose numbers have the same layout in memory; 0: they are not tokens. */
 static uint32_t dtype_of(const struct stk_number_type *type)
 {
     for (uint32_t dtype = STOKER_UINT8; dtype <= STOKER_UINT64; dtype++) {
@@ -186,8 +186,8 @@ int stk_tokens_open_any(struct stk_token_array *run_out, struct stk_view bytes, 
     return open_any(run_out, bytes, bytes, dtype, error);
 }
 
-/* Bytes of an npy file before its array: that a longer header is said to be there must not make
- * the parser look behind the head. */
+/* Bytes of an npy file before its array: a header that claims to be longer must not make the parser
+ * read past the head. */
 static uint64_t npy_header_bytes(struct stk_view head)
 {
     if (head.bytes < 12) {

@@ -26,8 +26,8 @@ int stk_token_windows_open(struct stk_token_windows *windows, uint64_t length, u
                         file_count);
     }
     for (uint32_t i = 0; i < file_count; i++) {
-        /* Files lie in memory (2^64 bytes at most together), and windows begin at tokens of their
-         * own: so the sum of their counts cannot wrap. */
+        /* Files are in memory (2^64 bytes at most together), and windows begin at different tokens:
+         * so the sum of their counts cannot wrap. */
         total += counts[i] < length ? 0 : (counts[i] - length) / stride + 1;
         ends[i] = total;
     }

@@ -1,6 +1,6 @@
-/* Fuzz: any bytes as a token file. The first byte says which kind; a Megatron index gets a .bin of
- * as many bytes as the second and third say. No crash, and every span that is accepted lies in its
- * tokens. */
+/* Fuzz of the token formats: any bytes as a token file. The first byte selects the kind; a Megatron
+ * index gets a .bin of the size in the second and third. No crash, and every accepted span is
+ * inside its tokens. */
 #include "base/mem.h"
 #include "format/tokens/tokens.h"
 #include "test/overwrite.h"
@@ -9,7 +9,7 @@
 
 #define BIN_BYTES_MAX 65535u
 #define HEAD_BYTES 1100u /* llm.c's has 1,024 */
-/* Entries looked at: hostile indexes are as small as the input, so that is all of them. */
+/* Entries that are read: indexes here are as small as the input, so that is all of them. */
 #define ENTRIES_MAX 4096u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -66,8 +66,7 @@ static void try_megatron(const uint8_t *data, size_t bytes)
     stk_free(copy);
 }
 
-/* What a file is shows in its head alone: the same as in all of it, and nothing behind the head is
- * looked at. */
+/* The head alone gives the same result as the complete file, and nothing past the head is read. */
 static void try_head(struct stk_view file, uint32_t dtype)
 {
     size_t bytes = stk_min(file.bytes, HEAD_BYTES);

@@ -194,7 +194,8 @@ static void test_bin_size(void)
     }
 }
 
-/* Files that are no raw tokens: their first bytes, and what the error names. NULL: raw tokens. */
+/* Files that are not raw tokens: their first bytes, and the format that the error names. NULL: raw
+ * tokens. */
 static const struct foreign_row {
     const char *name, *part;
     size_t at;
@@ -428,7 +429,7 @@ static int64_t value_at(const struct dtype_row *row, const uint8_t *data, uint64
 
 #define WIDEN_TOKENS 67u
 
-/* Whether widening said what is true: all fits and is equal, or something does not fit. */
+/* True if the result of widening is right: all fits and is equal, or something does not fit. */
 static bool is_right(const struct dtype_row *row, const uint8_t *data, uint64_t count, uint32_t out,
                      const uint8_t *got, bool said)
 {

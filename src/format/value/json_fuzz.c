@@ -12,7 +12,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* The whole as another process hands it over: what was parsed is taken, and says the same. */
+/* The complete value as another process would send it: if it was parsed, it is accepted, and has
+ * the same contents. */
 static void pack_and_unpack(const struct stk_value *value)
 {
     static uint64_t room[PACKED_BYTES_MAX / 8];

@@ -31,7 +31,7 @@ static bool is_digit(int c)
     return c >= '0' && c <= '9';
 }
 
-/* The four hexadecimal digits of an escape; -1: there are none. */
+/* The four hexadecimal digits of an escape; -1: missing. */
 static int code_at(struct stk_view in, size_t at)
 {
     int code = 0;

@@ -254,7 +254,7 @@ static int truncated(struct stoker_error *error, uint64_t want, uint64_t have)
     return status;
 }
 
-/* Where the header's text lies: its length has 2 bytes in version 1, 4 in 2 and 3. */
+/* The place of the header's text: its length has 2 bytes in version 1, 4 in 2 and 3. */
 static int locate_header(struct stk_view bytes, struct reader *reader)
 {
     uint32_t length_bytes;
@@ -327,7 +327,7 @@ int stk_npy_parse(struct stk_value_array *array, struct stk_view bytes, struct s
     return 0;
 }
 
-/* The element behind this one in C order: its index, and how far from the first it lies. */
+/* The element after this one in C order: its index, and its distance from the first. */
 static uint64_t next_index(const struct stk_value_shape *shape, uint64_t index[STK_VALUE_RANK_MAX])
 {
     uint64_t at = 0, stride = 1;

@@ -215,7 +215,7 @@ static void test_at(void)
 
 /* ---- MessagePack's tricks ---- */
 
-/* What it parses, and readers of whole documents refuse. */
+/* Values that the lenient parser accepts, and readers of complete documents refuse. */
 static const struct check_row {
     const char *name, *bytes;
     size_t count;

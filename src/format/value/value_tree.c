@@ -21,7 +21,7 @@ static int no_such(const char *path, const char *part, size_t part_bytes, uint32
                     stk_value_node_name(kind));
 }
 
-/* "12" as an index; UINT64_MAX: it is none. */
+/* "12" as an index; UINT64_MAX: it is not one. */
 static uint64_t index_of(const char *part, size_t bytes)
 {
     uint64_t index = 0;

@@ -83,8 +83,8 @@ static bool visit(struct walk *walk, const void *source)
 
 struct writer {
     struct flat_node *nodes;
-    uint8_t *text; /* where the next goes */
-    uint64_t tail; /* where the next children go */
+    uint8_t *text; /* the place of the next node */
+    uint64_t tail; /* the place of the next children */
 };
 
 static void write_node(struct writer *writer, uint64_t index, const struct stk_value_node *from)
@@ -232,7 +232,7 @@ static void close_tree(struct stk_value_tree *tree)
 
 static const struct stk_value_tree_type of_flat = {read_node, item, member, pair, NULL, close_tree};
 
-/* Whether a node is one that write_node may have written; *tail moves on past its children. */
+/* True if a node is one that write_node may have written; *tail moves past its children. */
 static bool is_good(const struct flat_head *head, const struct flat_node *nodes, uint64_t index,
                     uint64_t *tail)
 {

@@ -49,7 +49,7 @@ static const char *const paths[] = {"",    "a",     "a.b", "a.0", "0",     "*", 
                                     "0.1", "d",     "a.*", ".",   "a.*.b", "a.*.b.0", "..0",
                                     "1",   "a.*.c", "0",   "1.*", "*.*",   "0.0.0.0"};
 
-/* All that can be asked of a value, as numbers to compare. */
+/* All results for a value, as numbers to compare. */
 struct answers {
     int int_status, float_status, text_status, shape_status, copy_status;
     int64_t integer;
@@ -114,7 +114,7 @@ static void test_round_trip(void)
         T_EQ(row->name, stk_value_open(&want, row->encoding, bytes, NULL, MEMORY_BYTES_MAX, NULL),
              0);
         T_EQ(row->name, stk_value_deserialize(&got, row->encoding, bytes, packed, NULL), 0);
-        memset(room, 0xff, sizeof room); /* whoever packed it goes on writing there */
+        memset(room, 0xff, sizeof room); /* the writing process continues to write there */
         for (size_t i = 0; i < STK_COUNT(paths); i++) {
             int status = stk_value_find(&want, paths[i], &part, NULL);
 
@@ -136,7 +136,8 @@ static void test_round_trip(void)
     }
 }
 
-/* Unpacks bytes of any kind, and looks at what is accepted in every way. Whether it was. */
+/* Reads bytes of any kind, and uses an accepted value in every way. Returns whether it was
+ * accepted. */
 static bool survives(const uint8_t *data, uint64_t bytes)
 {
     struct stk_view packed = {data, bytes};
@@ -166,7 +167,8 @@ static void test_damage(void)
     T_EACH(document_row, row, document_rows)
     {
         uint64_t bytes = pack(row, room);
-        uint8_t *copy = stk_alloc(bytes, 1); /* no byte more: the sanitizers see */
+        /* exactly as many bytes, so that sanitizers detect reads past them */
+        uint8_t *copy = stk_alloc(bytes, 1);
 
         T_TRUE(row->name, survives((const uint8_t *)room, bytes));
         for (uint64_t bit = 0; bit < 8 * bytes; bit++) {

@@ -82,7 +82,8 @@ int stk_dali_index_open(struct stk_dali_index *dali, struct stk_view text,
     return 0;
 }
 
-/* wds2idx cuts a name at the first dot of its last part; of a name without one it takes all. */
+/* wds2idx cuts a name at the first dot of its last component; a name without a dot is used
+ * completely. */
 static bool extension_fits(struct stk_view name, struct stk_view extension)
 {
     size_t at = name.bytes;

@@ -118,7 +118,7 @@ static void test_dali(void)
     T_TRUE("first", member.offset == 1536 && member.bytes == 700 && member.previous_end == 0);
     T_EQ("next", stk_dali_index_next(&dali, &member, &error), 1);
     T_TRUE("second", member.offset == 4096 && member.bytes == 1 && member.previous_end == 2560);
-    /* Every cut is seen, but the one that leaves nothing out. */
+    /* Every truncation is detected, except one that leaves out nothing. */
     for (size_t bytes = 0; bytes < sizeof plain - 1; bytes++) {
         T_TRUE("cut", read_dali((struct stk_view){(const uint8_t *)plain, bytes}, &members, &end,
                                 &error) < 0);

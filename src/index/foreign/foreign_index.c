@@ -134,7 +134,7 @@ int stk_foreign_index_read(struct stk_foreign_index *foreign, struct stk_index *
     struct import *import;
     int status;
 
-    /* The members of a joined sample do not lie in the order of its numbers. */
+    /* The members of a joined sample are not in the order of its numbers. */
     if (stk_index_member_gap_max(index) > 0) {
         return 0;
     }
@@ -204,7 +204,7 @@ static int open_both(struct import *import, const char *path, struct stoker_erro
     if (!name_index(path, import->path) ||
         stk_io_stat_path(io, import->path, &import->about_text, NULL) < 0 ||
         import->about_text.kind != STK_ENTRY_FILE) {
-        return 1; /* as nearly always: there is none */
+        return 1; /* the usual case: there is none */
     }
     status = stk_io_open_file(io, path, &import->tar, error);
     status = status < 0 ? status : stk_io_stat_file(io, import->tar, &import->about_tar, error);

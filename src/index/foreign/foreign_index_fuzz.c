@@ -1,7 +1,8 @@
-/* Fuzz target: any bytes as an index of DALI, Energon or wids, alone and beside a tar, or as the
+/* Fuzz target: any bytes as an index of DALI, Energon or wids, alone and for a tar, or as the
  * headers of a tar that one of them describes; the last byte selects. No crash; DALI's members
- * follow each other; Energon's offsets and the members found lie in the tar. Covers dali_index.c,
- * energon_index.c, wids_index.c, header_check.c, foreign_index.c and wids_shards.c. */
+ * follow each other; Energon's offsets and the members found are inside the tar. Covers
+ * dali_index.c, energon_index.c, wids_index.c, header_check.c, foreign_index.c and
+ * wids_shards.c. */
 #include "format/tar/tar_write.h"
 #include "index/foreign/dali_index.h"
 #include "index/foreign/energon_index.h"
@@ -93,7 +94,7 @@ static struct stk_io *open_world(const char *path, struct stk_view text)
     return world;
 }
 
-/* Beside a tar of a.txt and a.cls. */
+/* For a tar of a.txt and a.cls. */
 static void read_told(struct stk_view text)
 {
     static uint8_t tar[8 * STK_TAR_BLOCK];
@@ -124,7 +125,7 @@ static void read_told(struct stk_view text)
     stk_io_close(world);
 }
 
-/* Beside a tar that is not there, as what Energon tells of it. */
+/* For a tar that does not exist, as Energon's index of it. */
 static void read_starts(struct stk_view text)
 {
     struct stk_io *world = open_world("/s.tar.idx", text);

@@ -55,7 +55,7 @@ static void add_tar(struct stk_io *world, const char *path)
     t_tar_free(&tar);
 }
 
-/* An index of one shard as it is told; the answer of stk_foreign_index_read. */
+/* The foreign index of one shard; the result of stk_foreign_index_read. */
 static int scan(struct stk_io *world, const char *path, struct stk_index **index_out,
                 char note[1024], struct stoker_error *error)
 {
@@ -83,7 +83,7 @@ static int scan(struct stk_io *world, const char *path, struct stk_index **index
     return status;
 }
 
-/* The index that a scan of the tar gives. */
+/* The index from a scan of the tar. */
 static struct stk_index *truth(const char *path)
 {
     struct stk_index_options options = {.shard_count = 1};
@@ -167,7 +167,7 @@ static void test_true(void)
     stk_io_close(world);
 }
 
-/* What the shard is instead; the text tells of a0 ... a3. */
+/* The actual shard; the text describes a0 ... a3. */
 enum shard { AS_TOLD, LONGER, NO_END, CUT, OTHER_TAR_BEHIND, PACKED };
 
 /* As by a program: with a new mtime. */
@@ -283,7 +283,7 @@ static void test_changed(void)
     stk_index_close(read);
 }
 
-/* A member in the middle is another one, where no probe looks: its reader sees it. */
+/* A member in the middle differs, where no probe reads: the reader of the member detects it. */
 static void test_found_out(void)
 {
     enum { SAMPLES = 200 };
@@ -395,7 +395,7 @@ static void test_shards(void)
     stk_io_close(world);
 }
 
-/* What the JSON says otherwise is noted. */
+/* Differences between the JSON and the shards are noted. */
 static void test_compare(void)
 {
     struct stk_io *world = open_world();
@@ -422,7 +422,7 @@ static void test_compare(void)
     stk_io_close(world);
 }
 
-/* Where samples begin, as Energon tells it, and what the headers then say to it. */
+/* The starts of samples in Energon's index, and the result of comparing the headers. */
 static void test_starts(void)
 {
     static const struct start_row {
@@ -508,7 +508,7 @@ static int beside(struct stk_io *world, struct stk_wids_shards *shards, char not
     return status;
 }
 
-/* The JSON of widsindex in a folder: what it says of the shards that are listed. */
+/* The JSON of widsindex in a folder: its statements about the listed shards. */
 static void test_beside(void)
 {
     static const struct beside_row {

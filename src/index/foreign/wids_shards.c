@@ -119,7 +119,7 @@ static int expand(struct stk_wids_shards *shards, struct stk_io *io, const char 
                                             "name the folder above them", "'%.400s'", url)
                                  : 0;
     }
-    /* One byte more than the bound says that it is too long. */
+    /* Reads one byte more than the bound, to detect a file that is too long. */
     status = read_text(io, path, stk_min(about.bytes, STK_WIDS_INDEX_BYTES_MAX + 1), &text, error);
     status = status < 0 ? status : stk_wids_index_open(&wids, text, error);
     status = status < 0 ? status : add_all(shards, wids, path, error);

@@ -179,7 +179,7 @@ static void advance(struct scan *scan, struct stk_scan_chain *chain)
 
         if (head->status < 0 || !head->joined) {
             decide(scan, chain, head->status, &head->error);
-            return; /* the shard may be gone */
+            return; /* the shard may be removed */
         }
         chain->head = head->next_lane;
         release_lane(scan, head);

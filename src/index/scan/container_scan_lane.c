@@ -241,7 +241,7 @@ static int provide(struct stk_scan_lane *lane, const struct stk_container_scan_o
     int status = 0;
 
     if (need->offset < lane->window_at || need->offset + need->bytes > end) {
-        /* If the next header is near (small members), so are the next ones: read more at once. */
+        /* If the next header is close (small members), so are the next ones: read more at once. */
         lane->read_bytes = need->offset <= end + READ_BYTES_MIN
                                ? stk_min(2 * lane->read_bytes, READ_BYTES_MAX)
                                : READ_BYTES_MIN;

@@ -29,7 +29,7 @@ struct stk_scan_lane {
     struct stk_scan_lane *next; /* in a list of the scan */
     struct stk_scan_chain *chain;
     struct stk_container *parser; /* owned */
-    uint64_t start;               /* while it searches: where the search began */
+    uint64_t start;               /* while it searches: the start of the search */
     uint64_t search_at;           /* the next block to check */
     uint64_t search_end;
     uint32_t reads;   /* reads through the queue so far */

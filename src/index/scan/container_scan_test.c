@@ -129,7 +129,7 @@ static void add_shards(struct run *run, bool is_cut)
     t_tar_free(&tar);
 }
 
-/* Each sample's member is where its data lies. */
+/* Each sample's member is at the place of its data. */
 static void check_index(struct run *run)
 {
     char key[32], data[32], want[32];

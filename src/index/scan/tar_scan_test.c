@@ -70,7 +70,7 @@ static struct stk_io *open_world(uint32_t depth)
     return world;
 }
 
-/* ---- tars and what is in them ------------------------------------------------------------ */
+/* ---- tars and their contents ------------------------------------------------------------ */
 
 struct text {
     size_t used;
@@ -94,7 +94,7 @@ static void tell_end(struct text *text, int status, const struct stoker_error *e
                          status, status < 0 ? (long long)error->offset : 0);
 }
 
-/* What the parser makes of all the bytes; starts: first headers of members, if asked for. */
+/* The parser's result for all the bytes; starts: first headers of members, if requested. */
 static void walk(const struct t_tar *tar, struct text *text, uint64_t *starts, uint64_t *count)
 {
     struct stk_view bytes = {NULL, 0};
@@ -123,7 +123,7 @@ static void walk(const struct t_tar *tar, struct text *text, uint64_t *starts, u
     stk_tar_close(parser);
 }
 
-/* One that says something of all that follow. */
+/* A header that applies to all members after it. */
 static void add_global(struct t_tar *tar, const char *records)
 {
     size_t at = tar->bytes;
@@ -163,7 +163,7 @@ static void add_member(struct t_tar *tar, int number, size_t bytes_max)
 
 enum made { PLAIN, NESTED, GLOBAL, CUT, DAMAGED, MADE };
 
-/* A tar in whose members other tars may lie. */
+/* A tar whose members may contain other tars. */
 static struct t_tar make_tar(enum made made, int members, size_t bytes_max)
 {
     struct t_tar tar = {0};
@@ -325,7 +325,7 @@ static int compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* True ones, all of them or some, with as many false ones. */
+/* Right guesses, all of them or some, with as many wrong ones. */
 static uint64_t guess(const struct t_tar *tar, uint64_t *starts)
 {
     static struct text text;
@@ -388,7 +388,7 @@ static void test_random(void)
     printf("%d tars with false guesses, %d damaged\n", refuted, failed);
 }
 
-/* How many reads are in flight, and what is read at all. */
+/* The number of reads in flight, and the bytes that are read at all. */
 static void test_depth(void)
 {
     static const struct {
@@ -484,7 +484,7 @@ static void test_faults(void)
     t_tar_free(&tar);
 }
 
-/* Where no further tar can be told, those before it end as they are, and that is told. */
+/* If no further tar can be announced, those before it end normally, and the error is reported. */
 static void test_next_fails(void)
 {
     struct t_tar tar = make_tar(PLAIN, 20, 20000);

@@ -148,7 +148,7 @@ static void test_reads(void)
             uint64_t bytes = (key >> 32) % READ_BYTES;
 
             T_TRUE(row->name, read_one(&rig, offset, bytes));
-            /* Of what is not asked for at most the ends of two segments. */
+            /* At most the ends of two segments are decompressed in addition to the wanted bytes. */
             T_TRUE(row->name, stk_segment_cache_decompressed_bytes(rig.reach) - before <=
                                   bytes + 2 * rig.head.segment_bytes_max);
             T_TRUE(row->name, rig.budget.bytes <= stk_min(row->bytes_max, row->budget_bytes));

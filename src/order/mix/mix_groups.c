@@ -144,7 +144,7 @@ static struct spare spare_before(const struct frame *frame, uint64_t group)
     return spare;
 }
 
-/* The group that has the number-th hole (or excess one), and which of its own it is. */
+/* The group that has the number-th hole (or excess one), and the number of it in its group. */
 static uint64_t find_spare_position(const struct frame *frame, uint64_t number,
                                     uint64_t (*count_of)(const struct part *part),
                                     struct part *part_out)

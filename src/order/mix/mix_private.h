@@ -124,7 +124,7 @@ static inline uint64_t stk_mix_frame_key(const struct stk_mix *mix,
     return stk_random_key(mix->key, segment->first + stk_mix_frame_begin(segment, frame));
 }
 
-/* Samples that a source gave in the turns before. */
+/* Samples that a source delivered in the turns before. */
 static inline uint64_t stk_mix_earlier_samples(const struct stk_mix *mix, uint32_t source)
 {
     return mix->cycle > 0 ? mix->cycle * mix->cycle_samples[source] : 0;

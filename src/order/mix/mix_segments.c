@@ -55,7 +55,7 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
         layout.weights[i] = options->weights[i];
         layout.limit[i] = has_limit ? source->sample_limit / layout.unit : NOT_LIMITED;
     }
-    /* Twice: a change may lie between two epochs. */
+    /* Twice: a change may be between two epochs. */
     mix->segments = stk_alloc(2 * ((size_t)options->source_count + options->change_count + 1),
                               sizeof *mix->segments);
     status = mix->segments ? lay_out(&layout, error)
