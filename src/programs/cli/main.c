@@ -35,7 +35,7 @@ int main(int argc, char **argv)
     term_init();
     sigaction(SIGINT, &interrupt, NULL);
     sigaction(SIGTERM, &interrupt, NULL);
-    sigaction(SIGPIPE, &ignore, NULL); /* seen as EPIPE by term_finish, which is quiet */
+    sigaction(SIGPIPE, &ignore, NULL); /* term_finish gets EPIPE, which it does not report */
     if (argc < 2) {
         overview(stderr);
         return EXIT_USAGE;

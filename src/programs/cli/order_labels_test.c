@@ -1,6 +1,6 @@
 /* Goal: a file of labels becomes one number a sample; a file of another length, and a missing one,
  * are usage errors; samples without labels are no error unless labels were requested.
- * Method: this file fakes the measurement, and looks at what it receives. */
+ * Method: this file replaces the measurement, and checks the arguments that it receives. */
 #include "programs/cli/order_labels.h"
 
 #include "programs/cli/terminal.h"

@@ -166,8 +166,8 @@ static int lock_syscalls(void)
         return -ENOMEM;
     }
     seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    /* The process has one thread and holds nobody's secrets: it need not run slower for what
-     * speculation could tell to itself. */
+    /* The process has one thread and no secrets of others: mitigations of speculation would only
+     * slow it down. */
     seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
     status = allow_unconditional(filter);
     status = status < 0 ? status : allow_conditional(filter);

@@ -1,7 +1,7 @@
 /* Goal: Landlock alone, without seccomp before it, keeps a confined process from files and ports,
- * whoever it runs as: each of the two locks holds by itself.
- * Method: a child locks its files only and then tries; what it may do before it may not do after.
- * What seccomp forbids is tried in sandbox_test. Covers helper_confine.c. */
+ * for any user: each of the two mechanisms suffices by itself.
+ * Method: a child restricts its files only and then tries to open some; actions that worked before
+ * must fail after. sandbox_test tries what seccomp forbids. Covers helper_confine.c. */
 #include "programs/decode_helper/helper_confine.h"
 
 #include "test/t.h"
@@ -38,7 +38,7 @@ static int try_remove(void)
     return unlink("there");
 }
 
-/* Nobody listens: refused by the other side, if it comes that far. */
+/* No server listens: the connection is refused, if it is tried at all. */
 static int try_connect(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(1)};
@@ -60,7 +60,7 @@ static int try_listen(void)
 static const struct row {
     const char *name;
     int (*attempt)(void);
-    uint32_t since; /* version of Landlock that knows of it */
+    uint32_t since; /* the version of Landlock that supports it */
     int before;     /* errno without a lock; 0: it can be done */
 } rows[] = {
     {"read", try_read, 1, 0},     {"create", try_create, 1, 0},
@@ -68,7 +68,8 @@ static const struct row {
     {"listen", try_listen, 4, 0}, {"connect", try_connect, 4, ECONNREFUSED},
 };
 
-/* What an attempt comes to in a process of its own: an errno, 0, or -1 for no lock at all. */
+/* The result of an attempt in a process of its own: an errno, 0, or -1 for no restriction at
+ * all. */
 static int outcome(const struct row *row, bool locked, uint32_t *version_out)
 {
     int ends[2], got[2] = {-1, 0};
@@ -95,7 +96,7 @@ static int outcome(const struct row *row, bool locked, uint32_t *version_out)
 
 int main(void)
 {
-    /* landlock_create_ruleset(2): asks for the version; below 0: the kernel has none. */
+    /* landlock_create_ruleset(2): requests the version; below 0: the kernel has none. */
     long known = syscall(444, NULL, 0, 1u);
     uint32_t version, none;
     int tried = 0;

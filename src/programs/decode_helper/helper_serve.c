@@ -27,7 +27,7 @@ struct server {
     struct stk_helper_reply answer;
 };
 
-/* Scratch that is kept between pictures. */
+/* Scratch memory that is reused for the next image. */
 #define KEEP_BYTES (4u << 20)
 
 static int prepare(struct server *server, const struct stk_helper_handshake *hello)

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TURN_MS_MAX 500 /* so that a signal is seen that came just before poll */
+#define TURN_MS_MAX 500 /* so that a signal that arrived just before poll is noticed */
 #define BACKLOG 512
 
 static void accept_all(struct stk_fault_proxy *proxy, uint64_t now_ns);

@@ -1,5 +1,5 @@
-/* Fuzz of fault_script.c: any text; what is taken chooses, and makes an answer, for a request.
- * Covers fault_answer.c as far as rules reach it. */
+/* Fuzz of fault_script.c: any text; an accepted script chooses a rule, and makes an answer, for a
+ * request. Covers fault_answer.c as far as rules reach it. */
 #include "programs/fault_proxy/fault_answer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

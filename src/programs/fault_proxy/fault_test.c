@@ -1,8 +1,8 @@
-/* Goal: heads, bodies and scripts mean the same to every reader, or are refused; rules come when it
- * is their turn, the same way again for the same seed; answers and edited heads say what was asked.
+/* Goal: heads, bodies and scripts have one meaning for every reader, or are refused; rules apply in
+ * their turn, the same way again for the same seed; answers and edited heads are as requested.
  * Method: rows for fault_wire.c, fault_script.c, fault_answer.c and fault_folder.c.
- * fault_connection.c, fault_transfer.c, fault_proxy.c and fault_main.c are run by
- * python/tests/test_fault_proxy.py, as clients see them. */
+ * python/tests/test_fault_proxy.py tests fault_connection.c, fault_transfer.c, fault_proxy.c and
+ * fault_main.c, as clients see them. */
 #include "programs/fault_proxy/fault_folder.h"
 
 #include "base/mem.h"
@@ -254,7 +254,7 @@ static void test_chance(void)
     T_TRUE("three of ten", hits[0] > 230 && hits[0] < 370); /* 4.8 sigma; of fixed seeds */
 }
 
-/* A rule with a seed of its own does the same wherever it stands. */
+/* A rule with a seed of its own has the same effect at any place in the script. */
 static void test_own_chance(void)
 {
     static const char *const before[] = {"", "{\"fault\":\"stall\",\"path\":\"/other\"},"};
@@ -280,7 +280,7 @@ static void test_own_chance(void)
 /* ---- answers ---- */
 
 static const struct {
-    const char *rule, *part; /* what the answer has in it */
+    const char *rule, *part; /* text that the answer contains */
 } answers[] = {
     {"\"fault\":\"status\",\"retry_after\":7", "HTTP/1.1 503 Slow Down\r\n"},
     {"\"fault\":\"status\",\"retry_after\":7", "Retry-After: 7\r\n"},

@@ -161,7 +161,7 @@ static bool send_up(struct stk_fault_connection *connection)
         connection->connecting = false;
     } else if (sent < 0 && errno != EAGAIN && errno != EINTR) {
         connection->to_upstream.at =
-            connection->to_upstream.end; /* an answer may lie there all the same */
+            connection->to_upstream.end; /* an answer may have arrived all the same */
         connection->upstream_done = connection->upstream_done || connection->connecting;
     }
     return sent > 0;
@@ -258,7 +258,7 @@ static bool retry_upstream(struct stk_fault_connection *connection)
     now->retried = now->fresh = true;
     stk_fault_transfer_close(connection);
     connection->to_upstream.end =
-        now->up_bytes; /* the head still lies there: a body would have overwritten it */
+        now->up_bytes; /* the head is still in the buffer: a body would have overwritten it */
     return stk_fault_transfer_connect(connection) == 0;
 }
 

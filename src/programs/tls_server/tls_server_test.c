@@ -1,7 +1,8 @@
-/* Goal: a certificate of ours is for the names that were asked for and can be trusted by its file;
- * bytes come exactly both ways, on sockets that are full and empty by turns; who does not trust it,
- * speaks no TLS or just leaves is seen; wrong files are refused, and nobody is asked for passwords.
- * Method: libssl as the client, by a socket pair whose ends this one thread moves by turns. */
+/* Goal: a generated certificate is for the requested names and can be trusted by its file; bytes
+ * are exact in both directions, on sockets that are full and empty by turns; a client that does not
+ * trust it, speaks no TLS or disconnects is detected; wrong files are refused, and no password
+ * prompt appears.
+ * Method: libssl as the client, over a socket pair whose ends this one thread moves by turns. */
 #include "programs/tls_server/tls_server.h"
 
 #include "test/t.h"
@@ -17,8 +18,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TURNS_MAX 100000u /* far more than any of it takes */
-#define MUCH 1000000u     /* far more than a socket takes */
+#define TURNS_MAX 100000u /* far more than any part needs */
+#define MUCH 1000000u     /* far more than a socket buffers */
 
 static char folder[] = "/tmp/stoker-tls-XXXXXX";
 
@@ -48,7 +49,7 @@ static X509 *read_certificate(const char *path)
 static const struct name_row {
     const char *name;
     struct stk_tls_server_names names;
-    const char *host, *other; /* one that it is for, and not */
+    const char *host, *other; /* a name that it is for, and one that it is not */
     const char *address, *other_address;
 } name_rows[] = {
     {"usual", {{"localhost", "127.0.0.1"}, 2}, "localhost", "other.test", "127.0.0.1", "::1"},
@@ -191,7 +192,7 @@ struct pair {
     int ends[2]; /* the server's, the client's */
 };
 
-/* trusts: the client knows the certificate, and believes it of this host. */
+/* trusts: the client has the certificate, and accepts it for this host. */
 static void open_pair(struct pair *pair, bool trusts, const char *host)
 {
     struct stk_tls_server_names names = {{"localhost"}, 1};
@@ -289,7 +290,7 @@ static void test_echo(void)
     close_pair(&pair);
 }
 
-/* What the client sees of an end that was told, and of one that was not. */
+/* The client's view of a proper end, and of a truncation. */
 static void test_ends(void)
 {
     for (int told = 0; told < 2; told++) {
@@ -308,7 +309,8 @@ static void test_ends(void)
         T_EQ(name, SSL_get_error(pair.client, got), told ? SSL_ERROR_ZERO_RETURN : SSL_ERROR_SSL);
         close_pair(&pair);
 
-        /* The other way: who leaves without a word is done, as one who says so. */
+        /* The other way: a client that leaves without close_notify has ended, as one that sends
+         * it. */
         open_pair(&pair, true, "localhost");
         T_TRUE(name, shake(&pair, &last));
         if (told) {
