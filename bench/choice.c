@@ -1,5 +1,5 @@
-/* Nanoseconds for one position of a run whose samples are chosen, singly at places far apart and in
- * bulk, with the bytes of its table and the seconds that making it took:
+/* Nanoseconds for one position of a run of chosen samples, single positions far apart and in bulk,
+ * with the bytes of its table and the seconds that making it took:
  *
  *     sampling_args CASE SAMPLES     CASE: each, subset, replacement, weights, classes, two-level
  *
@@ -128,7 +128,7 @@ static void time_reads(const char *name, uint64_t samples, const struct stk_curr
     if (stk_curriculum_reader_init(&reader, stages, NULL) < 0) {
         exit(1);
     }
-    stk_curriculum_read(&reader, 0, STEP, out); /* two-level: what a pass costs once */
+    stk_curriculum_read(&reader, 0, STEP, out); /* two-level: the cost of a pass, once */
     begin = seconds();
     for (uint64_t i = 0; i < POSITIONS; i++) {
         stk_curriculum_read(&reader, i * 7919 % many, 1, out);

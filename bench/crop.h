@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Of this thread, so that a busy machine disturbs less. */
+/* CPU time of this thread, so that other processes disturb less. */
 static inline double seconds(void)
 {
     struct timespec now;
@@ -32,7 +32,7 @@ struct crop {
 };
 
 /* RandomResizedCrop(scale=(0.08, 1), ratio=(3/4, 4/3)), drawn as the prototype draws it; the whole
- * where ten draws do not fit. */
+ * image if ten draws do not fit. */
 static inline struct crop draw_crop(uint32_t width, uint32_t height)
 {
     struct crop crop = {0, 0, width, height};

@@ -290,7 +290,7 @@ static void no_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, ui
     (void)y, (void)cb, (void)cr, (void)samples, (void)out;
 }
 
-/* Decoders that stop after the bits, the transform, the upsampling, and one that does not. */
+/* Decoders that stop after the bits, the transform, the upsampling, and a complete one. */
 static void open_decoders(const struct stk_jpeg_kernels *kernels)
 {
     static struct stk_jpeg_kernels stages[STK_COUNT(decoders)];

@@ -62,7 +62,7 @@ def command_of(peer, arguments):
 
 
 def build_folder(holds):
-    """$STOKER_BUILD, or build/; ends the program where that does not hold what is wanted."""
+    """$STOKER_BUILD, or build/; ends the program if the wanted file is missing there."""
     build = pathlib.Path(os.environ.get("STOKER_BUILD", ROOT / "build"))
     if not (build / holds).exists():
         sys.exit(f"bench: no {build / holds}: build stoker there (meson setup build && "
@@ -139,13 +139,13 @@ def peak_memory_mb(peer, arguments):
 
 
 def drop_caches():
-    """Forget every clean page of files, so that the next read comes from the disk."""
+    """Drop every clean page of files, so that the next read is from the disk."""
     os.sync()
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 def warm_up(paths):
-    """Read files once, so that their pages lie in memory."""
+    """Read files once, so that their pages are in memory."""
     for path in paths:
         with open(path, "rb", buffering=0) as file:
             while file.read(1 << 22):
@@ -160,7 +160,7 @@ def data_files(folder, pattern):
 
 
 def machine():
-    """One line about where the numbers come from: they are comparable within it only."""
+    """One line that names the machine: numbers are comparable on it only."""
     cpu = next((line.partition(":")[2].strip() for line in open("/proc/cpuinfo")
                 if line.startswith("model name")), "?")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

@@ -43,7 +43,7 @@ static int time_case(const char *name, const struct stk_order_options *options)
     return 0;
 }
 
-/* What a worker does for a whole step, and stoker order --find for a sample. */
+/* The work of a worker for a step, and of stoker order --find for a sample. */
 static int time_steps(const char *name, const struct stk_order_options *options)
 {
     struct stk_order order;

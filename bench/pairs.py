@@ -30,7 +30,7 @@ CHAIN = [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip(), stoker.No
 
 
 def options_of(what, folder):
-    """The Loader's options whose price is asked for."""
+    """The Loader's options whose cost is measured."""
     if what in ("sandbox", "documents"):
         return {"sandbox": True}
     return {"on_error": "skip", "quarantine": f"{folder}/bad.jsonl", "bad_samples_max": 100,
@@ -46,7 +46,7 @@ def cpu_seconds():
 
 
 def settle():
-    """Wait until the last threads of an engine, and its helpers, are gone and counted."""
+    """Wait until the last threads of an engine, and its helpers, have ended and are counted."""
     for _ in range(1000):
         try:
             tasks = list(pathlib.Path("/proc/self/task").iterdir())

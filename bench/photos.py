@@ -147,7 +147,7 @@ def make_demo_crop(rng, photo, held_out):
 
 
 def write_file(path, data):
-    """Write under another name first, so that a file with its name is always whole."""
+    """Write under another name first, so that a file with its final name is always complete."""
     part = path.with_name(path.name + ".part")
     part.write_bytes(data)
     part.rename(path)
@@ -239,7 +239,7 @@ def write_tars(args, photos):
 
 
 def write_facts(path, made_of, size, count):
-    """Say what the set is made of before the first crop, and its bytes (not 0) after the last."""
+    """Record the parts of the set before the first crop, and its bytes (not 0) after the last."""
     facts = {"made_of": made_of, "bytes": size, "bytes_mean": round(size / count)}
     write_file(path, json.dumps(facts, indent=1).encode() + b"\n")
 

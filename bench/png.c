@@ -62,7 +62,7 @@ static void load(const char *folder, uint32_t most)
     }
 }
 
-/* ---- libpng, as its manual says ---- */
+/* ---- libpng, as its manual describes ---- */
 
 struct source {
     const uint8_t *at;

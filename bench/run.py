@@ -50,7 +50,7 @@ import measure
 
 WARMUP_S = 3  # compilers, first touch of memory, workers that start together and finish together
 IMAGE_PEERS = "stoker,dali,ffcv,torchvision,imagefolder,spdl,webdataset"
-# Not in the tree: unsafe, and written to see what can be reached.
+# Not in the tree: unsafe, and written to find out the possible speed.
 PROTOTYPE = measure.ROOT.parent / "shared" / "prototypes" / "jpeg" / "jpeg_prototype.c"
 WINDOW_TOKENS = 2049  # of bench/peers/tokens_common.py
 WORKER_PEERS = "stoker-torch,stoker,imagefolder,webdataset"
@@ -104,7 +104,7 @@ class Table:
 
 
 def attempt(table, row, action):
-    """Run one candidate; one that fails is said once a round and left out."""
+    """Run one candidate; one that fails is reported once a round and left out."""
     try:
         say(row)
         return action()
@@ -203,7 +203,7 @@ def bench_marks(args, table):
 
 
 def add_dali(table, row, base, turn):
-    """What DALI of the same type took in the same round, by the clock and in CPU time."""
+    """Relative to DALI of the same type in the same round, by wall time and by CPU time."""
     ours, theirs = table.values[row], table.values.get(base, {})
     if turn in theirs.get("images/s", {}):
         table.add(row, turn, **{
@@ -248,7 +248,7 @@ def bench_tokens(args, table):
             arguments = peer_arguments(args, mode="tars", batch=32, seed=turn) + more
             result = attempt(table, row, lambda: measure.run_peer(peer, arguments))
             if result:
-                tokens = WINDOW_TOKENS - ("packed" in more)  # those have their labels beside them
+                tokens = WINDOW_TOKENS - ("packed" in more)  # packed rows have separate labels
                 rate = result["images_per_s"] * tokens / 1e6
                 table.add(row, turn, **{"M tokens/s": rate,
                                         "CPU us/window": result["cpu_ms_per_image"] * 1000})
@@ -462,7 +462,7 @@ def jpeg_round(row, kind, program, arguments, table, turn):
         table.add(f"{row}, {case['case']}", turn,
                   **{"us": case["us"], "img/s": 1e6 / case["us"], "ns/pixel": case["ns_pixel"]})
     stages = ("header", "+ bits", "+ transform", "+ upsampling", "+ colours, the crop")
-    for before, stage in itertools.pairwise(stages):  # each case does what those before it do
+    for before, stage in itertools.pairwise(stages):  # each case includes those before it
         took = [table.values[f"{row}, ours: {name}"] for name in (before, stage)]
         table.add(f"{row}, stage {stage.removeprefix('+ ').removesuffix(', the crop')}", turn,
                   **{unit: took[1][unit][turn] - took[0][unit][turn]
@@ -480,7 +480,7 @@ def jpeg_round(row, kind, program, arguments, table, turn):
     return {kind: json.loads(lines[0])}
 
 
-# Rows of the prototype that do what a row of ours does.
+# Rows of the prototype that correspond to rows of ours.
 PROTOTYPE_ROWS = {f"ours {theirs}E2E {how}": f"ours{ours}, {resized}"
                   for theirs, ours in (("", ""), ("rowidx ", ", marks of rows"),
                                        ("4idx ", ", marks of 4 MCUs"))
@@ -589,7 +589,8 @@ def bench_simulate(args, table):
 # ---- resume ----
 
 def bench_resume(args, table):
-    """In memory, as what a disk reads ahead at a far place is the disk's, and the same for all."""
+    """In memory, because the read-ahead of a disk at a distant place is the disk's, and the same
+    for all."""
     far = args.samples // 10
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for turn in range(args.runs):

@@ -42,7 +42,7 @@ def make_state(total_bytes):
 
 
 def sync(path):
-    """Brings what a peer wrote to the disk."""
+    """Syncs the files of a peer to the disk."""
     for name in [path, *pathlib.Path(path).rglob("*")] if os.path.isdir(path) else [path]:
         handle = os.open(name, os.O_RDONLY)
         os.fsync(handle)

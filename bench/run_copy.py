@@ -129,7 +129,7 @@ def remove(path):
 
 
 def one_round(way, name, command, place, env, first):
-    """Up to a place of its own, or down from where the source lies; then it is removed."""
+    """Up to a place of its own, or down from the source; then it is removed."""
     source, home, stoker, ceph = place
     folder = way.startswith("small")
     if way.endswith("up"):
@@ -152,7 +152,8 @@ def one_round(way, name, command, place, env, first):
 
 
 def measure(way, source, home, stoker, runs, memory):
-    """By a server of its own: what one leaves behind in memory would slow the next, or end it."""
+    """With a server of its own: memory that one program leaves behind would slow the next, or end
+    it."""
     folder = home / way
     folder.mkdir()
     ceph = servers.Ceph(folder, memory=memory)
@@ -170,7 +171,7 @@ def measure(way, source, home, stoker, runs, memory):
             beside["system calls alone"] = calls_alone(folder, ceph, source.stat().st_size)
         for number in range(runs):
             found = list(beside.items())
-            turn = number % len(found)  # who comes first finds the server asleep
+            turn = number % len(found)  # the first program would find the server idle
             for name, command in found[turn:] + found[:turn]:
                 rounds = results.setdefault(name, [])
                 if rounds and "failed" in rounds[0]:

@@ -173,8 +173,8 @@ print(json.dumps({"members": dataset.member_count, "open ms": (opened - start) *
 
 
 def make_large(folder):
-    """A data set of SHARDS x MEMBERS members of one sample each: shards that are holes, and their
-    index, written as docs/formats.md tells it. All blocks have the same bytes."""
+    """A data set of SHARDS x MEMBERS members of one sample each: shards that are sparse files, and
+    their index, written as docs/formats.md describes. All blocks have the same bytes."""
     import ctypes
 
     import numpy
@@ -186,7 +186,7 @@ def make_large(folder):
     numbers = numpy.arange(count, dtype="<u4")
     units = numbers * step + 1
     keys = b"".join(b"k%07d" % i for i in range(count))
-    near = {}  # the lowest of each 32, and how far the others are from it
+    near = {}  # the smallest of each 32, and the distance of the others from it
     for name, column in (("places", units), ("firsts", numpy.arange(count + 1)),
                          ("keys", numpy.arange(count + 1) * 8)):
         bases = column[::32].astype("<u8")
@@ -261,7 +261,7 @@ def bench_index_open(args, table):
 # ---- pack ----
 
 def written(target, action):
-    """What one candidate's writing gives; what it wrote is removed, and nothing of it is dirty."""
+    """Times one candidate's writing; its output is removed, and no dirty page of it is left."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     os.sync()
@@ -299,7 +299,7 @@ def bench_pack(args, table):
             if not name:
                 rows |= {"tar -c": lambda: timed(tar),
                          "tar -c, and sync": lambda: timed(["sh", "-c", synced])}
-            # Another one first each round: who comes after small writes pays for cold memory.
+            # Another one first each round: the one after small writes pays for cold memory.
             first = turn % len(rows)
             for row in [*rows][first:] + [*rows][:first]:
                 result = run.attempt(table, row, lambda: written(target, rows[row]))

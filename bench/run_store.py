@@ -190,7 +190,7 @@ def connector_samples(source, limit):
 
 
 def requests_one_by_one(source, limit):
-    """http.client on one kept connection: what a loop over objects does."""
+    """http.client on one persistent connection: like a loop over objects."""
     import http.client
     import urllib.parse
 
@@ -212,7 +212,7 @@ def make_floor(home):
 
 
 def floor_rows(program, what, url, paths, certificate=None):
-    """Rows of recv (of plain HTTP) and libcurl alone; paths: whole ones, or (path, bytes)."""
+    """Rows of recv (of plain HTTP) and libcurl alone; paths: complete objects, or (path, bytes)."""
     lines = []
     for path in paths:
         if isinstance(path, str):

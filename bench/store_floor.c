@@ -127,7 +127,7 @@ static void connect_one(struct connection *connection, int epoll)
     }
 }
 
-/* save: what was received goes on to the file. */
+/* save: writes the received bytes to the file. */
 static void put(struct connection *connection, const uint8_t *data, size_t count)
 {
     uint64_t at = connection->at + connection->got;
@@ -137,7 +137,7 @@ static void put(struct connection *connection, const uint8_t *data, size_t count
     }
 }
 
-/* The head into its room; what came of the body with it is moved to its place. */
+/* Receives the head; moves the part of the body that arrived with it to its place. */
 static void take_head(struct connection *connection)
 {
     ssize_t got = recv(connection->fd, connection->head + connection->head_bytes,

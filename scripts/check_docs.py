@@ -28,7 +28,7 @@ def files_of(root):
 
 
 def is_missing(name, files, names):
-    """Whether a name in backticks means a file of the tree, and there is none."""
+    """True if a name in backticks names a file of the tree, and there is none."""
     if name in files or f"src/{name.rstrip('/')}" in files or name.rstrip("/") in files:
         return False
     if re.search(r"[A-Z*]", name) or name.startswith(("/", ".", "-")):

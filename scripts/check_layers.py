@@ -124,7 +124,7 @@ def check_used(listed, used):
 
 
 def check_user(path):
-    """Code outside the library: the public headers, and files of its own folder."""
+    """Code outside of the library: the public headers, and files of its own folder."""
     for number, target, own in includes(path):
         public = PUBLIC.fullmatch(target)
         if (own and not public and not (path.parent / target).is_file()

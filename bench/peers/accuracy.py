@@ -44,7 +44,7 @@ def network(seed):
 
 
 class Whole(torch.utils.data.Dataset):
-    """Whole images by PIL, as ImageFolder has them; crop and flip as torchvision draws them."""
+    """Whole images by PIL, as ImageFolder reads them; crop and flip as torchvision draws them."""
 
     def __init__(self, root):
         self.paths = sorted(root.glob("*/*.jpg"))

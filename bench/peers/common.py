@@ -54,7 +54,7 @@ def tars(options):
 
 
 def folder_files(options):
-    """[(path, class)] of the class folders: what torchvision's ImageFolder would list."""
+    """[(path, class)] of the class folders: the list of torchvision's ImageFolder."""
     root = options.data / "folder"
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     return [(str(path), number) for number, name in enumerate(classes)
@@ -88,7 +88,7 @@ def cpu_seconds(pid):
 
 
 def check_batch(images, options):
-    """Refuse to time a peer that does not deliver what was asked for."""
+    """Refuse to time a peer that does not deliver what the options require."""
     shape, dtype = tuple(images.shape), str(images.dtype).rpartition(".")[2]
     wanted = (options.batch, 3, SIDE, SIDE)
     if shape != wanted or dtype != options.dtype:
@@ -108,8 +108,8 @@ def thread_times():
 
 
 def asleep_share(before, after, seconds, threads):
-    """Of the busiest threads' time, the share neither on a core nor ready for one: they waited,
-    for work or for a lock."""
+    """Of the busiest threads' time, the share neither on a core nor ready for one: they waited for
+    work or for a lock."""
     spent = [(on_core - before.get(thread, (0, 0))[0], ready - before.get(thread, (0, 0))[1])
              for thread, (on_core, ready) in after.items()]
     spent = sorted(spent, reverse=True)[:threads]
@@ -137,7 +137,7 @@ def measure(stream, options, count_of):
 
 def run(peer, version, open_stream, modes=("tars", "folder"), check=check_batch, count_of=len,
         notes=None, more_options=None):
-    """The whole of a script's main. notes() is called at the end; it returns a string, or a dict
+    """The main function of a script. notes() is called at the end; it returns a string, or a dict
     for the programs that run this one."""
     options = parse_options(peer, modes, more_options)
     random.seed(options.seed)

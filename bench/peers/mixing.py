@@ -35,7 +35,7 @@ def labels_of(classes, each):
 
 
 def measures(order, labels, ranks, groups):
-    """Of the batches of ranks, as stoker divides steps: by home group, then by position."""
+    """For the batches of ranks, as stoker divides steps: by home group, then by position."""
     classes = labels[order]
     step = BATCH if ranks == 1 else BATCH // 4 * ranks
     steps = len(order) // step

@@ -36,7 +36,7 @@ def main():
         return stoker.TokenLoader(args.file, args.batch, CONTEXT, stored="uint16", stride=1,
                                   labels=False, seed=3, output="numpy")
 
-    with loader() as before:  # whose state would be kept for weeks
+    with loader() as before:  # its state would be saved for weeks
         state = json.dumps({**before.state_dict(), "position": args.position})
     idle = memory_mb()
     begin = time.monotonic()

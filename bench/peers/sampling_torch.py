@@ -21,7 +21,7 @@ WEIGHTED_MAX = 1 << 24  # torch.multinomial takes no more
 
 
 def samplers(samples):
-    """Case -> what makes something to iterate once, of an epoch."""
+    """Case -> a function that makes the iterable of an epoch."""
     def weights():
         return numpy.random.default_rng(0).random(samples, dtype=numpy.float32)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 SAMPLES = 32768
 BLOCK = 64  # samples of a stoker block, or of a small shard
-SHARD = 512  # of a shard of 64 MiB, where a block has 8 MiB
+SHARD = 512  # of a shard of 64 MiB, if a block has 8 MiB
 ROOM = 4096  # samples in memory: 64 blocks
 BATCH = 256
 BINS = SAMPLES // ROOM
@@ -38,7 +38,7 @@ def by_streaming(shard, epochs):
 
 
 def by_buffer(shard, epochs):
-    """Each draw takes any sample of a full buffer. shard: shards come in any order, else as
+    """Each draw takes any sample of a full buffer. shard: shards are in random order, else as
     stored."""
     random = np.random.default_rng(SEED)
     orders = np.empty((epochs, SAMPLES), np.int64)
@@ -64,13 +64,14 @@ def chi(bins, cells):
 
 
 def together(places, a, b):
-    """How often samples a[i] and b[i] are in one batch, beside a full permutation."""
+    """How often samples a[i] and b[i] are in one batch, relative to a full permutation."""
     share = (places[:, a] // BATCH == places[:, b] // BATCH).mean()
     return float(share / ((BATCH - 1) / (SAMPLES - 1)))
 
 
 def mates_again(orders, places, random):
-    """Of two samples of one batch (and of two blocks): how often they are in the next epoch's."""
+    """For two samples of one batch (and of two blocks): how often they share one in the next
+    epoch."""
     found = many = 0
     for order, after in zip(orders[:-1], places[1:]):
         batches = order.reshape(-1, BATCH)

@@ -9,7 +9,7 @@ import torch_common
 
 
 def per_sample(sample):
-    """Where users have theirs; that it is called is what costs."""
+    """Where users have their transforms; the cost is that of the call."""
     return sample
 
 

@@ -1,4 +1,4 @@
-"""What the peers of token batches share: the set, its windows, and what a batch is checked for."""
+"""Shared by the peers of token batches: the set, its windows, and the checks of a batch."""
 import pathlib
 
 LENGTH, STRIDE = 2049, 2048

@@ -51,7 +51,7 @@ def main():
     args = parser.parse_args()
     version, writer = open_writer(args.peer, args.target)
     samples = of_tars if next(args.source.glob("*.tar"), None) else of_folder
-    # In memory before the clock starts: what is timed is the writing.
+    # In memory before the clock starts: only the writing is timed.
     samples = list(samples(args.source))
     size = sum(len(data) for sample in samples for name, data in sample.items() if name[0] != "_")
     start, before = time.perf_counter(), os.times()

@@ -12,13 +12,13 @@ except ImportError:
     torch = None
 
 SIDE = 64    # pixels
-CELLS = 4    # of the grid, each way
+CELLS = 4    # of the grid, in each direction
 ANGLES = 8   # directions of edges
 HIDDEN = 128
 
 
 def make_model(classes, steps):
-    """The classifier for this machine; steps: how many batches it will see in all."""
+    """The classifier for this machine; steps: the total number of batches."""
     return TorchModel(classes, steps) if torch else NumpyModel(classes, steps)
 
 
@@ -30,7 +30,7 @@ def cells(values):
 
 
 def features(images):
-    """What a picture looks like, in numbers that matter little to where things are."""
+    """Features of an image that depend little on positions."""
     pixels = numpy.asarray(images).astype(numpy.float32) / 255
     n = len(pixels)
     luma = pixels.mean(axis=1)
@@ -64,7 +64,7 @@ class NumpyModel:
         self.weights = None
 
     def start(self, x):
-        """Mean and deviation come from the first batch, a fair sample of a shuffled stream."""
+        """Mean and deviation are those of the first batch, a fair sample of a shuffled stream."""
         self.mean, self.scale = x.mean(axis=0), 1 / (x.std(axis=0) + 0.02)
         sizes = [x.shape[1], HIDDEN, self.classes]
         self.weights = [self.rng.normal(0, (2 / a) ** 0.5, (a, b)).astype(numpy.float32)
@@ -109,7 +109,7 @@ class NumpyModel:
 
 
 class TorchModel:
-    """Four convolutions, mean and deviation of what each sees, linear; SGD with momentum."""
+    """Four convolutions, mean and deviation of each one's output, linear; SGD with momentum."""
 
     name = "PyTorch: a convolutional net of four layers"
 

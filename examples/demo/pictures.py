@@ -21,7 +21,7 @@ CURVES = {1: (13, 110, 253), 2: (214, 51, 132)}
 
 
 def contact_sheet(path, columns, rows, side, colours=None):
-    """A batch as training sees it: cropped, flipped, jittered; the class under each picture."""
+    """A batch as training gets it: cropped, flipped, jittered; the class under each image."""
     loader = stoker.Loader(DATA / "train", batch_size=columns * rows, seed=3, layout="NHWC",
                            image=[stoker.RandomResizedCrop(side, scale=(0.3, 1.0)),
                                   stoker.RandomHorizontalFlip(),
@@ -45,7 +45,7 @@ def name_threads(threads):
 
 
 def measure(threads, line):
-    """[(seconds, images/s)] of a stream of 224 x 224 batches that nobody works on."""
+    """[(seconds, images/s)] of a stream of 224 x 224 batches without further work."""
     loader = stoker.Loader(DATA / "train", batch_size=64, seed=1, threads=threads, image=[
         stoker.RandomResizedCrop(SIDE), stoker.RandomHorizontalFlip(), stoker.Normalize()])
     start, points, since, count, total = time.monotonic(), [], 0.0, 0, 0

@@ -1,7 +1,7 @@
-"""What the demo's programs share: a live line, places, results.
+"""Shared by the demo's programs: a live line, places, results.
 
-They import it before all else: then Ctrl-C ends them at once and without a traceback, also while
-they are still importing NumPy.
+They import it before everything else: then Ctrl-C ends them at once and without a traceback, also
+while they are still importing NumPy.
 """
 import json
 import os
@@ -17,7 +17,7 @@ DATA = HOME / "data"
 
 
 class Line:
-    """One line that is rewritten in place; where stdout is no terminal, one every few seconds."""
+    """One line that is rewritten in place; if stdout is no terminal, one every few seconds."""
 
     def __init__(self):
         self.live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -28,7 +28,7 @@ class Line:
         if now - self.shown < (0.1 if self.live else 5):
             return
         self.shown = now
-        if self.live:  # cut: what wraps cannot be rewritten
+        if self.live:  # cut: a wrapped line cannot be rewritten
             text = text[:shutil.get_terminal_size().columns - 3]
         print(f"\r\033[K  {text}" if self.live else f"  {text}",
               end="" if self.live else "\n", flush=True)

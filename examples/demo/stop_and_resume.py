@@ -1,4 +1,4 @@
-"""Stops in the middle of an epoch, goes on in a new process with another number of threads, and
+"""Stops in the middle of an epoch, continues in a new process with another number of threads, and
 compares every sample id and every pixel with a run that was never stopped.
 
 usage: stop_and_resume.py                                 all of it

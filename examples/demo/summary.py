@@ -1,4 +1,4 @@
-"""Prints what the demo found, as one table."""
+"""Prints the results of the demo as one table."""
 import sys
 
 from show import load

@@ -1,7 +1,7 @@
-"""Trains a small classifier on the stream and checks what it learned on pixels it never saw.
+"""Trains a small classifier on the stream and tests it on pixels that were not used for training.
 
-Classes are photographs: the crops for training come from the left three quarters of each, those
-for the test from the right quarter. The accuracy to reach is stated before, and checked after.
+Classes are photographs: the crops for training are from the left three quarters of each, those for
+the test from the right quarter. The required accuracy is printed before, and compared after.
 """
 from show import DATA, Line, bar, save  # first: see there
 
