@@ -170,6 +170,11 @@ class StokerFileSystem(AbstractFileSystem):
         names = sorted(entries)
         return {name: entries[name] for name in names} if detail else names
 
+    def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
+        if "?versionId=" in path and self.exists(path):  # no pattern
+            return {path: self.info(path)} if options.get("detail") else [path]
+        return super().glob(path, maxdepth, **options)
+
     def exists(self, path: str, **_: Any) -> bool:
         try:
             self.info(path)

@@ -7,6 +7,7 @@
 #include "storage/provider/huggingface_request.h"
 #include "storage/url/url_alias.h"
 #include "storage/url/url_redact.h"
+#include "storage/url/url_split.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,6 +19,7 @@ static int parse_keyed(struct stk_object_url *object, char *text, struct stoker_
 static const char *zone_of(char *bucket, size_t bytes);
 static int parse_arn(struct stk_object_url *object, char *text, struct stoker_error *error);
 static int parse_hub(struct stk_object_url *object, char *text, struct stoker_error *error);
+static void cut_version(struct stk_object_url *object, char *text);
 static int parse_http(struct stk_object_url *object, struct stoker_error *error);
 
 /* Parses an alias. The block ends with the texts of its parts; URL-encoded they are up to three
@@ -128,8 +130,24 @@ static int parse_keyed(struct stk_object_url *object, char *text, struct stoker_
     object->key = slash ? slash + 1 : "";
     if (object->kind == STK_OBJECT_URL_S3) {
         object->zone = zone_of(text, bytes);
+        cut_version(object, text + bytes + 1 + (object->zone ? strlen(object->zone) + 1 : 0));
     }
     return 0;
+}
+
+/* text: room for the key without the version. */
+static void cut_version(struct stk_object_url *object, char *text)
+{
+    const char *mark = stk_url_find_version(object->url);
+
+    if (mark && object->key < mark) {
+        size_t bytes = (size_t)(mark - object->key);
+
+        memcpy(text, object->key, bytes);
+        text[bytes] = '\0';
+        object->key = text;
+        object->version = strchr(mark, '=') + 1;
+    }
 }
 
 /* Its '/' and ':' are of the ARN up to the name of the access point. */
@@ -148,6 +166,7 @@ static int parse_arn(struct stk_object_url *object, char *text, struct stoker_er
     text[bytes] = '\0';
     object->bucket = text;
     object->key = name + bytes + (name[bytes] == '/');
+    cut_version(object, text + bytes + 1);
     return 0;
 }
 

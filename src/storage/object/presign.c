@@ -52,6 +52,7 @@ static int sign(struct stk_store *store, const struct stk_object_url *object,
                                    .zone = object->zone,
                                    .arn = object->arn,
                                    .region = region};
+    struct stk_sigv4_pair version = {"versionId", object->version};
     struct stk_s3_endpoint address;
     struct stk_sigv4_request request;
     int status, bytes;
@@ -66,6 +67,8 @@ static int sign(struct stk_store *store, const struct stk_object_url *object,
         .method = method_name(presign->method),
         .host = address.host,
         .path = path,
+        .query = &version,
+        .query_count = object->version != NULL,
         .payload = STK_SIGV4_UNSIGNED_PAYLOAD,
         .region = address.region,
         .service = address.service,
@@ -100,6 +103,9 @@ int stk_store_presign(struct stk_store *store, const struct stk_object_url *obje
         }
     } else if (object->kind != STK_OBJECT_URL_S3 || object->zone) {
         status = fail_kind(object, error);
+    } else if (object->version && presign->method != STK_HTTP_GET) {
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a version cannot be written",
+                          "leave out '?versionId='", "'%.400s'", object->url);
     } else if (!object->key[0]) {
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "a bucket is not an object",
                           "name a key in it", "'%.400s'", object->url);

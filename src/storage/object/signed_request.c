@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define QUERY_MAX 12u
+
 /* The buffer for the texts of one try. */
 struct room {
     char *at;
@@ -25,6 +27,8 @@ struct draft {
     struct stk_sigv4_pair signed_headers[12 + STK_STORE_EXTRA_HEADERS_MAX];
     uint32_t signed_count;
     uint32_t header_count;
+    struct stk_sigv4_pair query[QUERY_MAX]; /* S3: of the operation, and the version */
+    uint32_t query_count;
     struct stk_s3_endpoint s3;
     const char *path;                       /* S3, raw: the root of the endpoint, and the key */
     struct stk_s3_express_session *session; /* S3 Express; NULL: the keys of the store sign */
@@ -37,6 +41,7 @@ static const char *const methods[] = {[STK_HTTP_GET] = "GET",
                                       [STK_HTTP_DELETE] = "DELETE"};
 
 static int prepare_s3(struct draft *draft);
+static void add_version(struct draft *draft);
 static int prepare_other(struct draft *draft);
 static void add_conditions(struct draft *draft, bool to_sign);
 static void add_header(struct draft *draft, const char *name, const char *value, bool to_sign);
@@ -201,6 +206,7 @@ static int prepare_s3(struct draft *draft)
     if (status < 0) {
         return status;
     }
+    add_version(draft);
     request->ca_file = settings->ca_file[0] ? settings->ca_file : NULL;
     add_conditions(draft, true);
     if (settings->verify_when_required != STK_FLAG_YES &&
@@ -234,9 +240,8 @@ static int prepare_s3(struct draft *draft)
         if (!draft->room.full) { /* the path follows the host */
             draft->room.at--;
             draft->room.left++;
-            draft->room.full =
-                stk_url_encode_target(draft->path, operation->query, operation->query_count,
-                                      draft->room.at, draft->room.left) < 0;
+            draft->room.full = stk_url_encode_target(draft->path, draft->query, draft->query_count,
+                                                     draft->room.at, draft->room.left) < 0;
             used = strlen(draft->room.at) + 1;
             draft->room.at += used;
             draft->room.left -= used;
@@ -245,6 +250,21 @@ static int prepare_s3(struct draft *draft)
         request->url = url;
     }
     return status;
+}
+
+/* Copies the query of the operation, and adds the version if the request is one of the object. */
+static void add_version(struct draft *draft)
+{
+    const struct stk_operation *operation = draft->operation;
+    const char *version = operation->object->version;
+
+    STK_ASSERT(operation->query_count < QUERY_MAX);
+    for (uint32_t i = 0; i < operation->query_count; i++) {
+        draft->query[draft->query_count++] = operation->query[i];
+    }
+    if (version && (operation->query_count == 0 || operation->keyed)) {
+        draft->query[draft->query_count++] = (struct stk_sigv4_pair){"versionId", version};
+    }
 }
 
 /* Finds or opens the session of the bucket. */
@@ -433,8 +453,8 @@ static int add_signature(struct draft *draft)
         .method = methods[operation->method],
         .host = draft->s3.host,
         .path = draft->path,
-        .query = operation->query,
-        .query_count = operation->query_count,
+        .query = draft->query,
+        .query_count = draft->query_count,
         .headers = draft->signed_headers,
         .header_count = draft->signed_count,
         .payload = STK_SIGV4_EMPTY_HASH,

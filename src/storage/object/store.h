@@ -91,8 +91,9 @@ struct stk_object_url {
     const char *zone; /* S3 Express: the zone of the bucket ("usw2-az1"); else NULL */
     /* S3: the ARN instead of a bucket name; NULL: a bucket. In the block. */
     const struct stk_s3_arn *arn;
-    const char *bucket; /* not http; Azure: the container; the hub: "datasets/org/name@revision" */
-    const char *key;    /* not http: raw, without a leading '/'; may be empty */
+    const char *bucket;  /* not http; Azure: the container; the hub: "datasets/org/name@revision" */
+    const char *key;     /* not http: raw, without a leading '/'; may be empty */
+    const char *version; /* S3: "?versionId=" of the URL; NULL: the current one */
     struct stk_signed_url *landing; /* the hub; in the block */
     char *target; /* http: the encoded URL that is sent; owned, in secret memory */
 };

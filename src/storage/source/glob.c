@@ -3,6 +3,7 @@
 #include "storage/source/path_list.h"
 
 #include "base/text/utf8.h"
+#include "storage/url/url_split.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -77,7 +78,9 @@ int stk_glob(struct stk_io *io, const char *pattern, bool no_links, struct stk_p
 
 bool stk_glob_has_magic(const char *pattern)
 {
-    return strpbrk(pattern, "*?[") != NULL;
+    const char *magic = strpbrk(pattern, "*?[");
+
+    return magic != NULL && magic != stk_url_find_version(pattern);
 }
 
 /* Backtracks only to the last star: it can match all that an earlier star could. */

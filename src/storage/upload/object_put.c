@@ -1,6 +1,7 @@
 /* Writes, copies and removes objects, each in one request. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/text/utf8.h"
 #include "storage/upload/write_request.h"
 #include "storage/upload/xml_response.h"
 
@@ -168,13 +169,16 @@ static int on_key_error(void *owner, const struct stk_xml_response *response)
                     response->texts[0], response->texts[1], response->texts[2]);
 }
 
-/* XML cannot represent control characters. */
+/* XML cannot represent control characters, U+FFFE and U+FFFF, and is UTF-8. */
 static bool is_plain(const char *key)
 {
-    while (*key && (uint8_t)*key >= ' ') {
+    struct stk_view text = {(const uint8_t *)key, strlen(key)};
+
+    while (*key && (uint8_t)*key >= ' ' && strncmp(key, "\xef\xbf\xbe", 3) != 0 &&
+           strncmp(key, "\xef\xbf\xbf", 3) != 0) {
         key++;
     }
-    return *key == '\0';
+    return *key == '\0' && stk_utf8_check(text, NULL);
 }
 
 static int remove_one(struct stk_store *store, const struct stk_object_url *place, const char *key,
@@ -227,6 +231,17 @@ static int write_keys(struct naming *naming, const char *keys, uint32_t count,
     return removed < 0 ? removed : status;
 }
 
+static int remove_each(struct stk_store *store, const struct stk_object_url *place,
+                       const char *keys, uint32_t count, struct stoker_error *error)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < count && status == 0; i++, keys += strlen(keys) + 1) {
+        status = remove_one(store, place, keys, error);
+    }
+    return status;
+}
+
 int stk_upload_remove_many(struct stk_store *store, const struct stk_object_url *place,
                            const char *keys, uint32_t count, struct stoker_error *error)
 {
@@ -242,10 +257,7 @@ int stk_upload_remove_many(struct stk_store *store, const struct stk_object_url 
 
     STK_ASSERT(count > 0 && count <= STK_UPLOAD_REMOVE_MAX);
     if (place->kind != STK_OBJECT_URL_S3) {
-        status = 0;
-        for (uint32_t i = 0; i < count && status == 0; i++, keys += strlen(keys) + 1) {
-            status = remove_one(store, place, keys, error);
-        }
+        status = remove_each(store, place, keys, count, error);
         stk_free(response);
         stk_write_request_close(write_request);
         return status;
@@ -277,6 +289,10 @@ int stk_upload_remove_many(struct stk_store *store, const struct stk_object_url 
     stk_body_checksum_add_headers(&checksum, write_request);
     stk_write_request_add_header(write_request, "Content-Type", "application/xml");
     status = stk_write_request_run(write_request, store, error);
+    if (status < 0 && write_request->operation.code == 400) { /* for one of the keys, maybe */
+        status = remove_each(store, place, keys, count, error);
+        goto done;
+    }
     *response = (struct stk_xml_response){.root = "DeleteResult",
                                           .item = "Error",
                                           .names = {"Key", "Code", "Message"},

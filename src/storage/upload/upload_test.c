@@ -578,6 +578,8 @@ static void test_proofs(void)
         const char *url, *text;
     } sources[] = {
         {"s3://b/a b", "b/a%20b"},
+        {"s3://b/a?versionId=x+/", "b/a%3FversionId%3Dx%2B/"},
+        {"s3://b/a?b?versionId=x+1", "b/a%3Fb?versionId=x%2B1"},
         {"s3://arn:aws:s3:us-west-2:123456789012:accesspoint/p/a/b",
          "arn%3Aaws%3As3%3Aus-west-2%3A123456789012%3Aaccesspoint/p/object/a/b"},
     };

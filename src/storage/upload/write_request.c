@@ -3,6 +3,7 @@
 
 #include "base/crc.h"
 #include "base/mem.h"
+#include "base/text/utf8.h"
 #include "storage/upload/xml_response.h"
 
 #include <errno.h>
@@ -221,6 +222,18 @@ uint32_t stk_body_checksum_default(const struct stk_store *store, uint32_t check
                : STK_UPLOAD_CHECKSUM_CRC64NVME;
 }
 
+static bool add_version(const char *version, char *source, size_t source_bytes, size_t used)
+{
+    static const char word[] = "?versionId=";
+
+    if (source_bytes - used < sizeof word) {
+        return false;
+    }
+    memcpy(source + used, word, sizeof word);
+    used += sizeof word - 1;
+    return stk_url_encode(version, false, source, source_bytes, &used);
+}
+
 bool stk_write_request_copy_source(const struct stk_object_url *from, char *source,
                                    size_t source_bytes)
 {
@@ -228,7 +241,8 @@ bool stk_write_request_copy_source(const struct stk_object_url *from, char *sour
 
     return stk_url_encode(from->bucket, true, source, source_bytes, &used) &&
            stk_url_encode(from->arn ? "/object/" : "/", true, source, source_bytes, &used) &&
-           stk_url_encode(from->key, true, source, source_bytes, &used);
+           stk_url_encode(from->key, true, source, source_bytes, &used) &&
+           (!from->version || add_version(from->version, source, source_bytes, used));
 }
 
 static void set_number(struct stk_body_checksum *checksum, uint64_t value, uint32_t bytes)
@@ -372,6 +386,18 @@ void stk_write_request_set_options(struct stk_write_request *write_request,
 
 int stk_write_request_check_key(const struct stk_object_url *object, struct stoker_error *error)
 {
+    if (object->version) {
+        return stk_fail(
+            error, STOKER_ERROR_UNSUPPORTED, "a version of an object cannot be written or removed",
+            "leave out '?versionId=', or use the store's own tool", "'%.400s'", object->url);
+    }
+    if (object->key &&
+        !stk_utf8_check((struct stk_view){(const uint8_t *)object->key, strlen(object->key)},
+                        NULL)) { /* some servers make one key of several such names */
+        return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                        "a store cannot have this name: it is not UTF-8", "rename the file",
+                        "'%.400s'", object->url);
+    }
     return object->key && object->key[0]
                ? 0
                : stk_fail(error, STOKER_ERROR_ARGUMENT, "a bucket is not an object",

@@ -324,6 +324,25 @@ uint64_t stk_url_alias_set_bytes_max(uint64_t bytes_max)
     return before;
 }
 
+/* Copies a text; of a URL of this machine, its path. */
+static char *copy_text(const char *text)
+{
+    const char *rest = strncmp(text, "file://", 7) == 0 ? text + 7 : text;
+    char *copy;
+
+    if (rest > text && strncmp(rest, "localhost/", 10) == 0) {
+        rest += 9;
+    }
+    if (rest == text || rest[0] != '/') {
+        return stk_strdup(text);
+    }
+    copy = stk_strdup(rest);
+    if (copy) {
+        stk_url_decode_percent(copy);
+    }
+    return copy;
+}
+
 int stk_url_alias(const char *url, char **name_out)
 {
     struct stk_url_parts parts;
@@ -334,7 +353,7 @@ int stk_url_alias(const char *url, char **name_out)
 
     *name_out = NULL;
     if (!stk_url_split(url, &parts)) {
-        *name_out = stk_strdup(url);
+        *name_out = copy_text(url);
         return *name_out ? 0 : -ENOMEM;
     }
     pthread_once(&once, register_fork_handlers);

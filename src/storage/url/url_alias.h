@@ -21,8 +21,9 @@
 #define STK_URL_ALIAS_BYTES_MAX (512u << 20) /* 260 thousand URLs signed with a token of STS */
 #define STK_URL_ALIAS_LOGINS_MAX 256u
 
-/* Sets *name_out (free with stk_free) to the alias and remembers the URL's login and query; other
- * texts are copied as they are. Returns 0, or -ENOMEM without a filled error. */
+/* Sets *name_out (free with stk_free) to the alias and remembers the URL's login and query; for
+ * "file:///a%20b" to the path "/a b"; other texts are copied as they are. Returns 0, or -ENOMEM
+ * without a filled error. */
 int stk_url_alias(const char *url, char **name_out);
 /* Sets *url_out (free with stk_secret_free) to the URL of an alias, else to a copy of the text. A
  * text with credentials of its own is remembered first. Returns 0 or -ENOMEM. */

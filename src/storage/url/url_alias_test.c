@@ -24,6 +24,10 @@ static const struct name_row {
 } rows[] = {
     {"nothing", "http://h/a.tar", "http://h/a.tar"},
     {"a path", "/data/a?sig=x@y", "/data/a?sig=x@y"},
+    {"a version", "s3://b/k?versionId=x", "s3://b/k?versionId=x"},
+    {"of this machine", "file:///a%20b/%C3%BC%2520+%zz%00%", "/a b/\xc3\xbc%20+%zz%00%"},
+    {"its host", "file://localhost/a/long", "/a/long"},
+    {"another host", "file://h/a%20", "file://h/a%20"},
     {"a key", "s3://b/k?sig=x@y", "s3://b/k?sig=x@y"},
     {"a SAS of az", "az://c/a/b?sv=2&sr=b&sig=" CANARY "%3D&se=3", "az://...@c/a/b"},
     {"of a container, first", "AZ://c?sig=" CANARY "&sv=2?x", "AZ://...@c"},

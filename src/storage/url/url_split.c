@@ -1,6 +1,8 @@
 /* Splits URLs: schemes, logins, queries, and the tail of a chain. */
 #include "storage/url/url_split.h"
 
+#include "base/crypto/digest.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -23,6 +25,36 @@ uint32_t stk_url_scheme_of(const char *url)
         }
     }
     return STK_URL_OTHER;
+}
+
+const char *stk_url_find_version(const char *url)
+{
+    static const char word[] = "?versionId=";
+    const char *mark = stk_url_scheme_of(url) == STK_URL_S3 ? strrchr(url, '?') : NULL;
+
+    if (!mark || strncmp(mark, word, sizeof word - 1) != 0 || !mark[sizeof word - 1] ||
+        strpbrk(mark, "/*[{&")) {
+        return NULL;
+    }
+    return mark;
+}
+
+void stk_url_decode_percent(char *text)
+{
+    char *to = text;
+
+    while (*text) {
+        int high = text[0] == '%' ? stk_hex_digit(text[1]) : -1;
+        int low = high >= 0 ? stk_hex_digit(text[2]) : -1;
+
+        if (low >= 0 && high + low > 0) {
+            *to++ = (char)(high * 16 + low);
+            text += 3;
+        } else {
+            *to++ = *text++;
+        }
+    }
+    *to = '\0';
 }
 
 /* The length of "scheme" or "a::scheme" before "://"; 0: a path, even if it has a URL inside. */

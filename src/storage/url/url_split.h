@@ -41,6 +41,13 @@ uint32_t stk_url_scheme_of(const char *url);
  * http or https, or has a login or an Azure SAS: only then a part can be secret. */
 bool stk_url_split(const char *url, struct stk_url_parts *parts_out);
 
+/* Returns the '?' of "s3://bucket/key?versionId=ID", which names a version of an object; NULL for
+ * every other text. A key that ends like this is named by its version only. */
+const char *stk_url_find_version(const char *url);
+
+/* Decodes %41 to 'A', in place and once; a '%' without two digits stays, as does %00. */
+void stk_url_decode_percent(char *text);
+
 /* The index of the first of `bytes` that is one of the characters in any; bytes if there is none.
  */
 static inline size_t stk_url_find_any(const char *text, size_t bytes, const char *any)

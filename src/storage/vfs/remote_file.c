@@ -224,7 +224,7 @@ int stk_remote_file_stat_url(struct stk_remote_fs *fs, const char *url, struct s
         if (info_out) {
             *info_out = info;
         }
-    } else if (status == -ENOENT && stk_object_url_has_key(object)) {
+    } else if (status == -ENOENT && stk_object_url_has_key(object) && !object->version) {
         status = has_children(fs, url, error);
     } else if (error) {
         *error = why;

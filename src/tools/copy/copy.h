@@ -266,6 +266,9 @@ bool stk_copy_destination_find(const struct stoker_copy *copy, const char *name,
 
 /* copy_paths.c: returns the last component of a source, inside path, and its size in bytes_out. */
 const char *stk_copy_base_name(const char *path, size_t *bytes_out);
+/* Returns the name of a source that is one file: its last component; of an http URL decoded once,
+ * if that is a valid name. Free it; NULL: out of memory. */
+char *stk_copy_entry_name(const char *source);
 /* Returns true if an object key is a safe path below a folder: no "..", no empty component. */
 bool stk_copy_is_safe_path(const char *name);
 /* Returns true if objects can be written below a URL. */

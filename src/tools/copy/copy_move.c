@@ -1,5 +1,6 @@
 /* Moves: renames local files, or removes a source after its copy is complete. */
 #include "base/mem.h"
+#include "storage/url/url_split.h"
 #include "tools/copy/copy.h"
 
 #include <errno.h>
@@ -37,6 +38,10 @@ int stk_copy_try_rename(struct stoker_copy *copy, struct stk_copy_file *file,
     if (is_same_file(copy, file) || is_same_object(copy, file)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "source and destination are the same file",
                         "name another destination", "'%.300s' and '%.300s'", file->from, file->to);
+    }
+    if (stk_url_find_version(file->from)) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a version of an object cannot be moved",
+                        "copy it with 'stoker cp'", "'%.400s'", file->from);
     }
     if (stk_io_is_url(file->from) || copy->remote || copy->folds_names ||
         stk_io_is_link(copy->io, file->from)) {

@@ -12,8 +12,9 @@
 
 const char *stk_copy_base_name(const char *path, size_t *bytes_out)
 {
-    size_t bytes =
-        stk_io_is_url(path) && strncmp(path, "http", 4) == 0 ? strcspn(path, "?#") : strlen(path);
+    const char *version = stk_url_find_version(path);
+    bool http = stk_url_scheme_of(path) == STK_URL_HTTP;
+    size_t bytes = version ? (size_t)(version - path) : http ? strcspn(path, "?#") : strlen(path);
     size_t begin;
 
     while (bytes > 0 && path[bytes - 1] == '/') {
@@ -25,6 +26,33 @@ const char *stk_copy_base_name(const char *path, size_t *bytes_out)
     }
     *bytes_out = bytes - begin;
     return path + begin;
+}
+
+char *stk_copy_entry_name(const char *source)
+{
+    size_t bytes;
+    const char *base = stk_copy_base_name(source, &bytes);
+    char *raw = stk_alloc(1, bytes + 1), *name;
+    bool control = false;
+
+    if (!raw) {
+        return NULL;
+    }
+    memcpy(raw, base, bytes);
+    name = stk_url_scheme_of(source) == STK_URL_HTTP ? stk_strdup(raw) : NULL;
+    if (!name) {
+        return raw;
+    }
+    stk_url_decode_percent(name);
+    for (const char *at = name; *at; at++) {
+        control = control || (uint8_t)*at < ' ' || *at == 0x7f;
+    }
+    if (control || strchr(name, '/') || !stk_copy_is_safe_path(name)) {
+        stk_free(name);
+        return raw;
+    }
+    stk_free(raw);
+    return name;
 }
 
 bool stk_copy_is_safe_path(const char *name)

@@ -246,12 +246,14 @@ int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error)
 static int take_entry(struct stoker_copy *copy, const char *source,
                       const struct stk_walk_entry *entry, struct stoker_error *error)
 {
-    size_t bytes;
+    if (copy->filter_count > 0) {
+        char *base = entry->name[0] ? NULL : stk_copy_entry_name(source);
+        bool selected = stk_copy_is_selected(copy, base ? base : entry->name);
 
-    if (copy->filter_count > 0 &&
-        !stk_copy_is_selected(copy,
-                              entry->name[0] ? entry->name : stk_copy_base_name(source, &bytes))) {
-        return 0;
+        stk_free(base);
+        if (!selected) {
+            return 0;
+        }
     }
     return entry->kind == STK_ENTRY_OTHER ? skip_entry(copy, source, entry->name, error)
                                           : plan_entry(copy, source, entry, error);
@@ -449,13 +451,7 @@ static int plan_entry(struct stoker_copy *copy, const char *source,
     int status = from ? 0 : -ENOMEM, decision = STK_COPY_NEEDED;
 
     if (status == 0 && !name[0]) { /* the source itself */
-        size_t bytes;
-        const char *at = stk_copy_base_name(source, &bytes);
-
-        base = stk_alloc(1, bytes + 1);
-        if (base) {
-            memcpy(base, at, bytes);
-        }
+        base = stk_copy_entry_name(source);
         name = base;
     }
     if (status == 0 && name) {
