@@ -125,6 +125,85 @@ def test_lost_answers(store):
         assert lost and ckpt.latest() == 1 and same(ckpt.load(), state(1))
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_a_conflict_is_retried(store, large):
+    """409: another request of this key was running. It says nothing about the result."""
+    left = [2]
+
+    def script(asked):
+        if asked.command == "PUT" and asked.key.endswith(MANIFEST) and left[0] > 0:
+            left[0] -= 1
+            asked.refuse(409, "ConditionalRequestConflict")
+            return True
+        return None
+
+    with stoker.Checkpointer(URL) as ckpt:
+        store.script = script
+        ckpt.save(1, state(1, large), wait=True)
+        assert left[0] == 0 and same(ckpt.load(), state(1, large))
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", MANIFEST])
+def test_an_expired_token(store, suffix):
+    """The save fails and names its object; older steps stay, and a later save succeeds."""
+
+    def script(asked):
+        if asked.command in ("PUT", "POST") and suffix in asked.key:
+            asked.refuse(400, "ExpiredToken")
+            return True
+        return None
+
+    with stoker.Checkpointer(URL) as ckpt:
+        ckpt.save(1, state(1), wait=True)
+        store.script = script
+        with pytest.raises((OSError, stoker.Error), match=suffix):
+            ckpt.save(2, state(2), wait=True)
+        store.script = None
+        assert ckpt.latest() == 1 and same(ckpt.load(), state(1))
+        ckpt.save(3, state(3), wait=True)
+        assert same(ckpt.load(), state(3))
+
+
+@pytest.mark.parametrize("large, done", [(False, False), (False, True), (True, True)])
+def test_death_at_every_request(store, large, done):
+    """From the n-th request of a save on, nothing succeeds any more: as if its process were dead.
+    done: the n-th one is carried out, but its answer is an error. A new process finds a complete
+    step: the new one only if its manifest was carried out, and the old one for ever."""
+    found = []
+    with stoker.Checkpointer(URL) as ckpt:
+        ckpt.save(1, state(1, large), wait=True)
+    for n in range(1, 40):
+        count = [0]
+
+        def script(asked, n=n, count=count):
+            count[0] += 1
+            if count[0] < n:
+                return None
+            if count[0] == n and done:
+                return lambda: asked.refuse(403, "AccessDenied") or True
+            asked.refuse(403, "AccessDenied")
+            return True
+
+        failed = False
+        with stoker.Checkpointer(URL) as ckpt:
+            store.script = script
+            try:
+                ckpt.save(n + 1, state(n + 1, large), wait=True)
+            except (OSError, stoker.Error):
+                failed = True
+            store.script = None
+        with stoker.Engine() as engine, stoker.Checkpointer(URL, engine=engine) as ckpt:
+            latest = ckpt.latest()
+            committed = f"run/step-{n + 1:010}/{MANIFEST}" in keys(store)
+            assert (latest == n + 1) == committed and (failed or committed)
+            assert same(ckpt.load(), state(latest, large))
+            assert same(ckpt.load(step=1), state(1, large))
+            found.append(committed)
+        if not failed:
+            break
+    assert found[-1] and found.count(False) >= (5 if large else 2)
+
+
 def test_objects_of_a_failed_save(store, monkeypatch):
     """A later save commits the same step: gc removes the objects of the first one once they are
     old, and nothing else."""

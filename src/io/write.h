@@ -108,7 +108,8 @@ int stk_io_write(struct stk_io *io, struct stk_output *out, const void *data, si
 int stk_io_write_at(struct stk_io *io, struct stk_output *out, uint64_t offset, const void *data,
                     size_t bytes, struct stoker_error *error);
 /* Reserves space for the first `bytes` of a created file, so that a full disk or quota is known
- * before they are written. Returns 0 also where the file system has no reservations. */
+ * before they are written. Where the file system has no reservations, compares them with its free
+ * space. Also fails with -ENOSPC if it has no inodes for a few more files. */
 int stk_io_reserve(struct stk_io *io, struct stk_output *out, uint64_t bytes,
                    struct stoker_error *error);
 /* Truncates a created file to its first `bytes`, at most those written. The next write continues

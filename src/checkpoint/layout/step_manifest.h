@@ -1,6 +1,5 @@
 /* checkpoint/layout/step_manifest.h: stoker.checkpoint.json, the manifest of a step.
  *
- *   {"root":"<64
  *   {"root":"<64 digits>","counts":{"inf":0,"nan":0},
  *    "files":[{"bytes":9,"name":"shard-00000.safetensors","root":"..."}],
  *    "format":"stoker-checkpoint","ranks":1,"step":1000,"values":{"loss":1.5},"version":1}

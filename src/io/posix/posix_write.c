@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 struct out {
@@ -32,6 +33,7 @@ struct lock {
 
 /* A holder that ends removes its file, and the next process tries again: at most so often. */
 #define LOCK_TRIES 100u
+#define INODES_MIN 4u /* for a manifest and the folders of a commit */
 #define LOCK_TEXT_BYTES 128u
 #define HOLDER_TEXT "process %ld on "
 
@@ -235,6 +237,30 @@ static int write_at(struct stk_io *io, struct stk_output *opaque, uint64_t offse
                : fail_path(error, -out->failure, "cannot write to the file", out->path);
 }
 
+/* Without reservations, the free space of the file system says whether a file fits now. A file
+ * system with a fixed number of inodes must have some for the files beside this one. */
+static int check_space(const struct out *out, uint64_t bytes, bool is_reserved,
+                       struct stoker_error *error)
+{
+    struct statvfs space;
+    uint64_t free_bytes;
+
+    if (fstatvfs(out->fd, &space) < 0) {
+        return 0;
+    }
+    free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
+    if (!is_reserved && space.f_blocks > 0 && free_bytes < bytes) {
+        return stk_fail_errno(error, ENOSPC, "the file does not fit into the file system",
+                              "free some space, or use another folder",
+                              "'%s' needs %llu bytes, %llu are free", out->path,
+                              (unsigned long long)bytes, (unsigned long long)free_bytes);
+    }
+    return space.f_files > 0 && space.f_favail < INODES_MIN
+               ? stk_fail_errno(error, ENOSPC, "the file system has no inodes for more files",
+                                "remove small files, or use another folder", "'%s'", out->path)
+               : 0;
+}
+
 static int reserve(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
                    struct stoker_error *error)
 {
@@ -249,7 +275,7 @@ static int reserve(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
     /* Many network file systems, and old kernels, cannot reserve. */
     return status == -ENOSPC || status == -EDQUOT || status == -EFBIG || status == -EIO
                ? fail_path(error, -status, "cannot reserve space for the file", out->path)
-               : 0;
+               : check_space(out, bytes, status == 0, error);
 }
 
 static int cut_out(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,

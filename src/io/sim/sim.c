@@ -140,6 +140,18 @@ int stk_sim_add_rule(struct stk_io *io, const struct stk_sim_rule *rule)
     return status;
 }
 
+int stk_sim_set_rule(struct stk_io *io, const struct stk_sim_rule *rule)
+{
+    struct stk_sim *sim = stk_sim_of(io);
+
+    pthread_mutex_lock(&sim->lock);
+    while (sim->rule_count > 0) {
+        stk_free(sim->rules[--sim->rule_count].path);
+    }
+    pthread_mutex_unlock(&sim->lock);
+    return rule ? stk_sim_add_rule(io, rule) : 0;
+}
+
 static int open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
                      struct stoker_error *error)
 {

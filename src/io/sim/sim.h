@@ -56,6 +56,8 @@ int stk_sim_add(struct stk_io *io, const char *path, const void *data, size_t by
 /* Adds a link path -> target, which may be a loop. */
 int stk_sim_add_link(struct stk_io *io, const char *path, const char *target);
 int stk_sim_add_rule(struct stk_io *io, const struct stk_sim_rule *rule);
+/* Removes all rules, and adds this one; NULL: none. */
+int stk_sim_set_rule(struct stk_io *io, const struct stk_sim_rule *rule);
 
 /* cold: stk_io_thread_disk_reads grows at each call, as if maps were not in memory; false at first.
  * prefetched_bytes: the sum of stk_io_map_prefetch. */
@@ -80,5 +82,12 @@ int stk_sim_crash(struct stk_io *io);
 /* The same, but each name that changed after its directory was synced is, by the seed, the old or
  * the new one, as on a real disk. A rename within a directory happened or did not happen. */
 int stk_sim_crash_partial(struct stk_io *io, uint64_t seed);
+/* The same, and the caller chooses: bit i of `choices` (modulo 64) answers the i-th question. The
+ * questions are, for each name that changed after its directory was synced, whether the change is
+ * durable; for each page of 4,096 bytes behind the synced ones of a file, whether its first and its
+ * second half are (a page that is half durable is torn; what is not durable is zero); and whether
+ * the file has its full length although its last pages are not durable. *questions_out: how many
+ * there were. All values of so many bits enumerate all states. */
+int stk_sim_crash_chosen(struct stk_io *io, uint64_t choices, uint32_t *questions_out);
 
 #endif

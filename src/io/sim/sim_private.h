@@ -54,6 +54,13 @@ struct stk_sim_node {
     struct stk_sim_names names, synced;
 };
 
+/* What a disk had made durable before a power cut: by a seed, or as the caller chooses. */
+struct stk_sim_luck {
+    uint64_t seed, choices;
+    uint32_t questions; /* that were asked */
+    bool chosen;        /* by choices, and pages are asked for, too */
+};
+
 struct stk_sim_rule_state {
     struct stk_sim_rule rule;
     char *path; /* NULL: every file */
@@ -129,7 +136,7 @@ int stk_sim_node_sync_names(struct stk_sim *sim, struct stk_sim_node *directory)
 /* Makes one name durable. */
 int stk_sim_node_sync_name(struct stk_sim *sim, struct stk_sim_node *directory, const char *name);
 /* Makes each changed name durable or not, by the seed. */
-int stk_sim_nodes_sync_partial(struct stk_sim *sim, uint64_t seed);
+int stk_sim_nodes_sync_partial(struct stk_sim *sim, struct stk_sim_luck *luck);
 /* Restores the durable state. */
 int stk_sim_nodes_crash(struct stk_sim *sim);
 /* Writes the path of a name in a directory to out[PATH_MAX]. Returns false if it is too long. */

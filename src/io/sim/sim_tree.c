@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define HALF_PAGE_BYTES 2048u
 #define LINKS_MAX 40 /* the limit of Linux, path_resolution(7) */
 
 static uint64_t names_find(const struct stk_sim_names *names, const char *text, bool *found_out);
@@ -219,11 +220,38 @@ int stk_sim_node_sync_name(struct stk_sim *sim, struct stk_sim_node *directory, 
     return names_put(sim, &directory->synced, name, stk_sim_node_child(directory, name));
 }
 
-/* Decides whether a change of a name is durable. */
-static bool is_synced_elsewhere(const struct stk_sim *sim, const struct stk_sim_node *directory,
-                                const char *name, uint64_t seed)
+static bool answer(struct stk_sim_luck *luck)
 {
-    return stk_mix64(stk_random_key(hash_below(sim, directory, name), seed)) & 1;
+    return luck->choices >> (luck->questions++ % 64) & 1;
+}
+
+/* Decides whether a change of a name is durable. */
+static bool is_durable(const struct stk_sim *sim, const struct stk_sim_node *directory,
+                       const char *name, struct stk_sim_luck *luck)
+{
+    return luck->chosen
+               ? answer(luck)
+               : stk_mix64(stk_random_key(hash_below(sim, directory, name), luck->seed)) & 1;
+}
+
+/* Of each page that was not synced, both halves, one or none are durable. Bytes that are not are
+ * zero, or behind the end of the file. */
+static void sync_some_pages(struct stk_sim_node *node, struct stk_sim_luck *luck)
+{
+    uint64_t end = node->bytes_synced;
+
+    for (uint64_t at = node->bytes_synced, next; at < node->bytes; at = next) {
+        next = stk_min(stk_round_up(at + 1, HALF_PAGE_BYTES), node->bytes);
+        if (answer(luck)) {
+            end = next;
+        } else {
+            memset(node->data + at, 0, next - at);
+        }
+    }
+    if (end < node->bytes && answer(luck)) {
+        end = node->bytes;
+    }
+    node->bytes_synced = end;
 }
 
 /* The old name of a node that was renamed within its directory. */
@@ -239,7 +267,8 @@ static void drop_old_names(struct stk_sim *sim, struct stk_sim_node *directory,
     }
 }
 
-static int sync_some_of(struct stk_sim *sim, struct stk_sim_node *directory, uint64_t seed)
+static int sync_some_of(struct stk_sim *sim, struct stk_sim_node *directory,
+                        struct stk_sim_luck *luck)
 {
     int status = 0;
 
@@ -249,7 +278,7 @@ static int sync_some_of(struct stk_sim *sim, struct stk_sim_node *directory, uin
         uint64_t at = names_find(&directory->synced, item->text, &found);
 
         if ((!found || directory->synced.items[at].node != item->node) &&
-            is_synced_elsewhere(sim, directory, item->text, seed)) {
+            is_durable(sim, directory, item->text, luck)) {
             drop_old_names(sim, directory, item->node);
             status = names_put(sim, &directory->synced, item->text, item->node);
         }
@@ -259,14 +288,14 @@ static int sync_some_of(struct stk_sim *sim, struct stk_sim_node *directory, uin
 
         /* Removed, not renamed: a rename loses no file. */
         if (!stk_sim_node_child(directory, item->text) && !item->node->parent &&
-            is_synced_elsewhere(sim, directory, item->text, seed)) {
+            is_durable(sim, directory, item->text, luck)) {
             names_remove(sim, &directory->synced, i - 1);
         }
     }
     return status;
 }
 
-int stk_sim_nodes_sync_partial(struct stk_sim *sim, uint64_t seed)
+int stk_sim_nodes_sync_partial(struct stk_sim *sim, struct stk_sim_luck *luck)
 {
     struct stk_sim_node *next;
     int status = 0;
@@ -275,7 +304,9 @@ int stk_sim_nodes_sync_partial(struct stk_sim *sim, uint64_t seed)
         stk_sim_node_retain(
             node); /* the removed name may be the last use of a node, but not of this one */
         if (node->kind == STK_ENTRY_DIRECTORY) {
-            status = sync_some_of(sim, node, seed);
+            status = sync_some_of(sim, node, luck);
+        } else if (luck->chosen && node->kind == STK_ENTRY_FILE) {
+            sync_some_pages(node, luck);
         }
         next = node->next;
         stk_sim_node_release(sim, node);

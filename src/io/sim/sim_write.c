@@ -370,15 +370,29 @@ void stk_sim_kill_nth(struct stk_io *io, uint64_t n)
     pthread_mutex_unlock(&sim->lock);
 }
 
-int stk_sim_crash_partial(struct stk_io *io, uint64_t seed)
+static int crash_with(struct stk_io *io, struct stk_sim_luck *luck)
 {
     struct stk_sim *sim = stk_sim_of(io);
     int status;
 
     pthread_mutex_lock(&sim->lock);
-    status = stk_sim_nodes_sync_partial(sim, seed);
+    status = stk_sim_nodes_sync_partial(sim, luck);
     pthread_mutex_unlock(&sim->lock);
     return status < 0 ? status : stk_sim_crash(io);
+}
+
+int stk_sim_crash_partial(struct stk_io *io, uint64_t seed)
+{
+    return crash_with(io, &(struct stk_sim_luck){.seed = seed});
+}
+
+int stk_sim_crash_chosen(struct stk_io *io, uint64_t choices, uint32_t *questions_out)
+{
+    struct stk_sim_luck luck = {.choices = choices, .chosen = true};
+    int status = crash_with(io, &luck);
+
+    *questions_out = luck.questions;
+    return status;
 }
 
 int stk_sim_crash(struct stk_io *io)
