@@ -34,12 +34,21 @@ struct stoker_checkpoint_writer_options {
     uint32_t threads;          /* that hash and write; default: one a core, at most 8; for stores
                                   16 */
     uint64_t bytes_per_s_max;  /* limit of the rate of writing; 0: none */
+    uint32_t cpu_percent_max;  /* limit of the CPU time of the threads that hash and write, in
+                                  percent of all cores that this process may use: 1 to 100; 0:
+                                  none */
 };
 /* Returns 0 and sets *writer_out. The path is not touched yet. */
 STOKER_API int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
                                              struct stoker_engine *engine,
                                              const struct stoker_checkpoint_writer_options *options,
                                              struct stoker_error *error);
+/* Changes the limits of running and later saves, as before a deadline; as in the options. Any
+ * thread. Returns 0, or STOKER_ERROR_ARGUMENT. */
+STOKER_API int stoker_checkpoint_writer_set_limits(struct stoker_checkpoint_writer *writer,
+                                                   uint64_t bytes_per_s_max,
+                                                   uint32_t cpu_percent_max,
+                                                   struct stoker_error *error);
 /* Takes ownership; NULL is allowed. All saves must be closed before. */
 STOKER_API void stoker_checkpoint_writer_close(struct stoker_checkpoint_writer *writer);
 

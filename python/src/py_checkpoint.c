@@ -20,11 +20,12 @@ static void writer_close_handle(PyObject *object)
     self->writer = NULL;
 }
 
-/* CheckpointWriter(engine, path, memory_bytes_max, threads, bytes_per_s_max) */
+/* CheckpointWriter(engine, path, memory_bytes_max, threads, bytes_per_s_max, cpu_percent_max) */
 static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"engine",          "path", "memory_bytes_max", "threads",
-                            "bytes_per_s_max", NULL};
+    static char *names[] = {
+        "engine",          "path", "memory_bytes_max", "threads", "bytes_per_s_max",
+        "cpu_percent_max", NULL};
 
     struct stoker_checkpoint_writer_options options = {.struct_size = sizeof options};
     struct stk_py_module *module = PyType_GetModuleState(type);
@@ -34,10 +35,11 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     struct writer *self;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!y|O&O&O&:CheckpointWriter", names,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!y|O&O&O&O&:CheckpointWriter", names,
                                      module->engine_type, &engine, &options.path, stk_py_u64,
                                      &options.memory_bytes_max, stk_py_u32, &options.threads,
-                                     stk_py_u64, &options.bytes_per_s_max)) {
+                                     stk_py_u64, &options.bytes_per_s_max, stk_py_u32,
+                                     &options.cpu_percent_max)) {
         return NULL;
     }
     self = stk_py_object_new(type);
@@ -214,6 +216,26 @@ static PyObject *writer_commit(PyObject *object, PyObject *arguments)
     return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
 }
 
+/* set_limits(bytes_per_s_max, cpu_percent_max) */
+static PyObject *writer_set_limits(PyObject *object, PyObject *arguments)
+{
+    struct writer *self = (struct writer *)object;
+    struct stoker_error error = {0};
+    uint64_t bytes_per_s_max;
+    uint32_t cpu_percent_max;
+    int status;
+
+    if (!PyArg_ParseTuple(arguments, "O&O&:set_limits", stk_py_u64, &bytes_per_s_max, stk_py_u32,
+                          &cpu_percent_max) ||
+        !stk_py_gate_enter(&self->gate, "checkpoint writer")) {
+        return NULL;
+    }
+    status =
+        stoker_checkpoint_writer_set_limits(self->writer, bytes_per_s_max, cpu_percent_max, &error);
+    stk_py_gate_leave(&self->gate);
+    return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
+}
+
 /* ---- CheckpointSave ---- */
 
 /* copy(timeout_ms) -> True once the tensors are copied */
@@ -271,6 +293,7 @@ static void save_dealloc(PyObject *object)
 static PyMethodDef writer_methods[] = {
     {"save", writer_save, METH_VARARGS, "Starts a save."},
     {"commit", writer_commit, METH_VARARGS, "Commits a save of several ranks."},
+    {"set_limits", writer_set_limits, METH_VARARGS, "Changes the limits of its saves."},
     {"close", stk_py_gated_close, METH_NOARGS, "Frees the memory once no save runs."},
     {NULL, NULL, 0, NULL},
 };

@@ -29,6 +29,7 @@ from collections.abc import Sequence as _Sequence
 from ._stoker import ORDER_VERSION, __version__
 from ._stoker import Array as ArrayColumn
 from ._stoker import Bytes as BytesColumn
+from .checkpoint_random import RandomStates
 from .checkpoints import Checkpointer, CheckpointStep, Save, load, save
 from .comparison import Diff, Difference, diff
 from .dataset import BadSample, Dataset, Member, Sample
@@ -158,6 +159,7 @@ __all__ = [
     "Mix",
     "Normalize",
     "Ragged",
+    "RandomStates",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",

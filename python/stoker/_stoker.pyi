@@ -259,7 +259,9 @@ class CheckpointWriter:
         memory_bytes_max: int = ...,
         threads: int = ...,
         bytes_per_s_max: int = ...,
+        cpu_percent_max: int = ...,
     ) -> CheckpointWriter: ...
+    def set_limits(self, bytes_per_s_max: int, cpu_percent_max: int, /) -> None: ...
     def save(
         self,
         step: int,

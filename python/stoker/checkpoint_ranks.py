@@ -40,12 +40,15 @@ class Ranks:
         self.dist = dist
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
         self.timeout = timeout
-        self.group = dist.new_group(
-            backend="gloo", timeout=datetime.timedelta(seconds=timeout), group_desc="stoker"
-        )
+        self.group = self.new_group()
         self.saves = 0
         nonce = self.share(secrets.token_bytes(8) if self.rank == 0 else b"", 8)
         self.nonce = nonce.hex()
+
+    def new_group(self) -> Any:
+        """A process group of all ranks, for collectives of one thread; all ranks call it."""
+        timeout = datetime.timedelta(seconds=self.timeout)
+        return self.dist.new_group(backend="gloo", timeout=timeout, group_desc="stoker")
 
     @staticmethod
     def find(timeout: float) -> Ranks | None:

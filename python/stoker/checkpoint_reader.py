@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _stoker, checkpoint_ranks, checkpoint_tree
 from .engine import Engine
-from .errors import ArgumentError, MissingError
+from .errors import ArgumentError, MissingError, TimeoutError
 
 _TICK_MS = 100
 
@@ -18,11 +19,15 @@ class MissingKeyError(MissingError):
     """A key that the caller wants is not in the checkpoint: no damage."""
 
 
-
-def copy(save: Any) -> None:
-    """Copies the tensors; Ctrl-C is possible while memory is awaited."""
+def copy(save: Any, until: float | None = None) -> None:
+    """Copies the tensors; Ctrl-C is possible while memory is awaited. until: of time.monotonic()"""
     while not save.copy(_TICK_MS):
-        pass
+        if until is not None and time.monotonic() > until:
+            raise TimeoutError(
+                "the tensors were not copied before the deadline",
+                "save",
+                "give the Checkpointer more memory, or allow a longer deadline",
+            )
 
 
 def finish(save: Any, handle: Any = None) -> None:

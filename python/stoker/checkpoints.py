@@ -21,14 +21,18 @@ import atexit
 import contextlib
 import json
 import os
+import signal
 import threading
+import time
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from . import _stoker, checkpoint_ranks, checkpoint_tree
 from ._options import count, parse_bytes, path_of, refuse_pickle
 from .checkpoint_reader import MissingKeyError, Reader, copy, finish, select
+from .checkpoint_signal import SignalWatch, notice_of
+from .checkpoint_state import check_metrics, like_of, metrics_text, put, retention
 from .engine import Engine, engine_of
 from .errors import (
     ArgumentError,
@@ -37,6 +41,7 @@ from .errors import (
     Error,
     FormatError,
     MissingError,
+    TimeoutError,
     TruncatedError,
 )
 
@@ -114,66 +119,6 @@ class Save:
         return f"<stoker.Save step {self.step}: {state}>"
 
 
-def _metrics_text(metrics: Mapping[str, Any] | None) -> str | None:
-    if metrics is None:
-        return None
-    values: dict[str, Any] = {}
-    for name, value in metrics.items():
-        if hasattr(value, "item") and not isinstance(value, (str, int, float, bool)):
-            value = value.item()
-        values[name] = value
-    try:
-        return json.dumps(values, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"the metrics are not JSON: {error}", "metrics", "pass finite numbers and texts"
-        ) from None
-
-
-def _put(target: Any, value: Any) -> bool:
-    """Puts a value into an object in place. Returns False if the object cannot change."""
-    if callable(getattr(target, "load_state_dict", None)):
-        target.load_state_dict(value)
-        return True
-    if target is value:
-        return True
-    if hasattr(target, "data_ptr") and hasattr(target, "copy_"):
-        import torch
-
-        with torch.no_grad():
-            target.copy_(value)
-        return True
-    if type(target).__name__ == "ndarray" and target.flags.writeable:
-        target[...] = value
-        return True
-    if isinstance(target, MutableMapping) and isinstance(value, dict):
-        for key, item in value.items():
-            under = target.get(key)
-            if key not in target or not _put(under, item):
-                target[key] = item
-        return True
-    if isinstance(target, list) and isinstance(value, list):
-        if len(target) != len(value):
-            target[:] = value
-            return True
-        for index, item in enumerate(value):
-            if not _put(target[index], item):
-                target[index] = item
-        return True
-    return False
-
-
-def _like_of(value: Any) -> Any:
-    """The value whose memory is reused: the state of an object."""
-    if callable(getattr(value, "state_dict", None)):
-        return value.state_dict()
-    if isinstance(value, Mapping):
-        return {key: _like_of(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_like_of(item) for item in value]
-    return value
-
-
 class Checkpointer:
     """Saves and restores steps in a folder or below a URL.
 
@@ -187,6 +132,8 @@ class Checkpointer:
             quarter of the memory that this process may use.
         threads: that hash and write; default one a core, at most 8.
         bandwidth: bytes a second, at most; None: no limit.
+        cpu_percent: CPU time of the threads that hash and write, at most, in percent of all cores
+            that this process may use; None: no limit.
         on_busy: what a save does while another one runs: ``"wait"``, ``"skip"``, or
             ``"supersede"``, which ends the other one. Several ranks: only ``"wait"``.
         timeout: seconds in which the ranks must answer each other.
@@ -214,6 +161,7 @@ class Checkpointer:
         memory: int | str | None = None,
         threads: int | None = None,
         bandwidth: int | str | None = None,
+        cpu_percent: int | None = None,
         on_busy: str = "wait",
         timeout: float = 600,
         engine: Engine | None = None,
@@ -229,18 +177,25 @@ class Checkpointer:
             raise ArgumentError(
                 "the ranks may disagree on what is busy", "on_busy", "pass 'wait' on several ranks"
             )
-        self._keep = _retention(keep_last, keep_every, keep_best)
+        self._keep = retention(keep_last, keep_every, keep_best)
         self._on_busy = on_busy
         self._process = os.getpid()
         self._lock = threading.Lock()  # held during a save
-        self._state = threading.Lock()  # of the lists below
+        self._saver = 0  # the thread that holds it
+        self._state = threading.RLock()  # of the lists below; a signal handler may hold it again
+        self._limits = (
+            parse_bytes(bandwidth, "bandwidth"),
+            count(cpu_percent, "cpu_percent", low=1, high=100),
+        )
         self._writer: Any = _stoker.CheckpointWriter(
             self._engine._native,
             self._path,
             parse_bytes(memory, "memory"),
             count(threads, "threads", high=64),
-            parse_bytes(bandwidth, "bandwidth"),
+            *self._limits,
         )
+        self._last: Save | None = None
+        self._watch: SignalWatch | None = None
         self._running: list[tuple[Save, Any]] = []
         self._failed: list[Save] = []
         self._closed = False
@@ -267,30 +222,49 @@ class Checkpointer:
         Raises ArgumentError, with the path in the tree, for a value that pickle would be needed
         for; ``FileExistsError`` from :meth:`Save.wait` or the next call if the step exists.
         """
-        with self._lock:
+        try:
+            handle = self._save(step, state, metrics)
+        finally:
+            if self._watch is not None:
+                self._watch.run_deferred()
+        if wait:
+            handle.wait()
+        return handle
+
+    def _save(self, step: int, state: Any, metrics: Any, until: float | None = None) -> Save:
+        """until: when the copy of the tensors must be complete."""
+        with self._hold():
             if self._closed:
                 self._check()
             commit = None if self._ranks is None else _Commit(self._ranks, self._writer)
             try:
                 number = count(step, "step", high=2**53 - 1)
-                values = _metrics_text(metrics)
+                values = metrics_text(metrics)
                 if commit is not None:
                     commit.step, commit.values = number, values
                 self._check()
                 handle = Save(number)
                 if not self._make_room(handle):
                     return handle
-                save = self._copied(number, state, values, commit)
+                save = self._copied(number, state, values, commit, until)
                 self._start(handle, save, commit)
+                self._last = handle
             except BaseException as error:
                 if commit is not None:  # the other ranks wait for this one
                     self._wait_for_running()
                     with contextlib.suppress(Error):
                         commit(error)
                 raise
-        if wait:
-            handle.wait()
         return handle
+
+    @contextlib.contextmanager
+    def _hold(self) -> Iterator[None]:
+        with self._lock:
+            self._saver = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._saver = 0
 
     def _start(self, handle: Save, save: Any, commit: _Commit | None) -> None:
         """Starts the thread that waits for a save."""
@@ -311,7 +285,9 @@ class Checkpointer:
         for handle, _ in list(self._running):
             handle._done.wait()
 
-    def _copied(self, step: int, state: Any, values: str | None, commit: Any) -> Any:
+    def _copied(
+        self, step: int, state: Any, values: str | None, commit: Any, until: float | None
+    ) -> Any:
         """Starts a save, and copies the tensors."""
         tree, tensors, local = checkpoint_tree.encode(state)
         rank, ranks, save_id = 0, 1, None
@@ -322,7 +298,7 @@ class Checkpointer:
         items = checkpoint_tree.SaveTensors(tensors)
         save = self._writer.save(step, items, tree, values, rank, ranks, save_id, None)
         try:
-            copy(save)
+            copy(save, until)
         except BaseException:
             save.close()
             raise
@@ -378,8 +354,10 @@ class Checkpointer:
 
     def close(self) -> None:
         """Waits for running saves, frees the memory, and raises the error of a failed save."""
+        if self._watch is not None:
+            self._watch.close()
         self._wait_for_running()
-        with self._lock:
+        with self._hold():
             if not self._closed:
                 try:
                     self._check()
@@ -396,9 +374,112 @@ class Checkpointer:
     def __reduce__(self) -> Any:
         refuse_pickle("Checkpointer")
 
+    # ---- emergency steps ----
+
+    def save_on_signal(
+        self,
+        state: Callable[[], tuple[Any, ...] | None] | None = None,
+        *,
+        signals: Iterable[int] = (signal.SIGTERM,),
+        deadline: float = 30.0,
+        notice: str | Callable[[], bool] | None = None,
+    ) -> None:
+        """Has an emergency step saved after a signal, or the notice of a spot instance.
+
+        ::
+
+            ckpt.save_on_signal(deadline=25)
+            for step in range(...):
+                train_one_step()
+                if ckpt.stopping(step, state):     # saved, and committed
+                    break
+
+        Parameters:
+            state: None: the step is saved by :meth:`stopping`, which the loop calls when its state
+                is consistent. Or a function that returns step and state (and metrics), or None for
+                no save: the signal handler calls it at once, in the main thread, between two
+                Python instructions of the training; one rank only.
+            signals: whose handlers this call replaces. The old handlers are called once the step
+                is committed, or when the deadline has passed; with ``stopping()``, the default
+                action is left to the loop, which should end.
+            deadline: seconds from the signal until the step must be committed. The limits of
+                bandwidth and CPU time do not hold for the emergency step. Of a save that is still
+                running, half of the time is given to its end; then it is ended.
+            notice: is asked every 5 seconds for the notice of a spot instance: ``"ec2"``,
+                ``"gce"``, ``"azure"``, or a function that returns whether there is one.
+
+        Several ranks: all call it together. A signal to one rank makes all ranks save the same
+        step. Call it in the main thread.
+        """
+        if self._ranks is not None and state is not None:
+            raise ArgumentError(
+                "the ranks must save the same step",
+                "save_on_signal",
+                "pass no function on several ranks, and call stopping() after each step",
+            )
+        if not deadline > 0:
+            raise ArgumentError(f"{deadline!r} s is no time", "deadline", "pass seconds above 0")
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = SignalWatch(
+            self._emergency,
+            lambda: self._saver == threading.main_thread().ident,
+            self._ranks,
+            state,
+            tuple(signals),
+            deadline,
+            notice_of(notice),
+        )
+
+    def stopping(
+        self, step: int, state: Any, *, metrics: Mapping[str, Any] | None = None
+    ) -> bool:
+        """At the end of a step: whether the training should end.
+
+        After a signal of :meth:`save_on_signal` it saves the step, waits until it is committed, and
+        returns True; a step that was saved already is only awaited. Raises the error of the save,
+        or TimeoutError if it does not end before the deadline. Several ranks: all call it after
+        each step; a signal is seen one step later, so that no rank waits for the others.
+        """
+        if self._watch is None:
+            raise ArgumentError(
+                "no signal is handled", "stopping", "call save_on_signal() before the loop"
+            )
+        return self._watch.reached(step, state, metrics)
+
+    def _emergency(self, step: int, state: Any, metrics: Any, until: float) -> None:
+        """Commits a step before a time of time.monotonic()."""
+        self._writer.set_limits(0, 0)
+        try:
+            handle = self._last
+            if handle is None or handle.step != step or handle.error is not None:
+                for other, native in list(self._running):
+                    half = max(0.0, until - time.monotonic()) / 2
+                    if not other._done.wait(half) and self._ranks is None:
+                        other._reported = True
+                        native.close()
+                handle = self._save(step, state, metrics, until)
+            if not handle.wait(max(0.0, until - time.monotonic())):
+                done, total = handle.progress
+                raise TimeoutError(
+                    f"the emergency step was not committed within its deadline: {done} of {total} "
+                    "bytes were written",
+                    f"step {step}",
+                    "allow a longer deadline, or save to a faster place",
+                )
+        finally:
+            self._writer.set_limits(*self._limits)
+
     # ---- restore ----
 
-    def restore(self, state: MutableMapping[str, Any], step: int | None = None) -> int | None:
+    def restore(
+        self,
+        state: MutableMapping[str, Any],
+        step: int | None = None,
+        *,
+        check: Callable[[], Mapping[str, Any]] | None = None,
+        tolerance: float | Mapping[str, float] = 1e-3,
+    ) -> int | None:
         """Restores the objects of a dict in place, and returns the step.
 
         Without ``step``: the newest step that is complete and whose hashes match; a damaged one
@@ -406,20 +487,43 @@ class Checkpointer:
         filled; numbers and texts of the dict are replaced. Returns None if there is no step. If it
         raises, tensors may be filled in part.
 
+        ``check``: a function that computes metrics of the restored state again, such as ``{"loss":
+        ...}`` of a fixed batch. Each is compared with what ``save(metrics=)`` stored for this step;
+        a difference of more than ``tolerance`` times the larger one (a dict: for each metric) is a
+        StateError with both values. Texts, NaN and infinity must be equal. Several ranks: all call
+        it.
+
         Raises StateError if a shape or dtype differs, MissingError if the checkpoint lacks a key,
         CorruptError if all steps are damaged.
         """
+        metrics: dict[str, Any] = {}
 
         def fill(reader: Reader) -> int:
+            metrics.clear()
+            metrics.update(json.loads(reader.values) if reader.values else {})
             tree = select(reader.tree(self._rank_of(reader)), state, reader.path)
-            values = reader.decode(tree, {key: _like_of(value) for key, value in state.items()})
+            values = reader.decode(tree, {key: like_of(value) for key, value in state.items()})
             for key, value in values.items():
-                if not _put(state[key], value):
+                if not put(state[key], value):
                     state[key] = value
             return int(reader.step)
 
         found: int | None = self._read(step, fill)
+        if found is not None and check is not None:
+            self._check_values(check, tolerance, metrics, found)
         return found
+
+    def _check_values(self, check: Any, tolerance: Any, metrics: Any, step: int) -> None:
+        failure: BaseException | None = None
+        try:
+            where = f"step {step} in '{os.fsdecode(self._path)}'"
+            check_metrics(check, tolerance, metrics, where)
+        except BaseException as error:
+            if self._ranks is None:
+                raise
+            failure = error
+        if self._ranks is not None:
+            self._ranks.check(failure)
 
     def load(self, step: int | None = None) -> Any:
         """Reads a step into new memory, as it was saved; without ``step``, the newest one as
@@ -544,26 +648,6 @@ class Checkpointer:
         return found
 
 
-def _retention(
-    keep_last: int | None, keep_every: int | None, keep_best: Any
-) -> tuple[int, int, str | None, int, bool]:
-    last = count(keep_last, "keep_last", low=1)
-    every = count(keep_every, "keep_every", low=1, high=2**53)
-    if keep_best is None:
-        return last, every, None, 0, False
-    if (
-        not isinstance(keep_best, tuple)
-        or len(keep_best) not in (2, 3)
-        or not isinstance(keep_best[0], str)
-        or (len(keep_best) == 3 and keep_best[2] not in ("min", "max"))
-    ):
-        raise ArgumentError(
-            f"{keep_best!r} is not valid", "keep_best", "pass ('loss', 2) or ('accuracy', 2, 'max')"
-        )
-    best = count(keep_best[1], "keep_best", low=1)
-    return last, every, keep_best[0], best, keep_best[2:] == ("max",)
-
-
 class _Commit:
     """The end of a save of several ranks."""
 
@@ -677,6 +761,6 @@ def load(
         None if step is None else count(step, "step", high=2**53 - 1),
     )
     try:
-        return reader.decode(reader.tree(), None if like is None else _like_of(like))
+        return reader.decode(reader.tree(), None if like is None else like_of(like))
     finally:
         reader.close()

@@ -124,9 +124,9 @@ static void count_block(struct stoker_checkpoint_save *save,
 }
 
 /* The block whose first bytes are the header waits for it, unless it can be written at an offset:
- * then without the part of the header. */
+ * then without the part of the header. *cpu_ns: CPU time of this thread at its last write. */
 static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block,
-                       struct stoker_error *error)
+                       uint64_t *cpu_ns, struct stoker_error *error)
 {
     uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES;
     uint64_t skip = stk_max(begin, save->layout.header_bytes) - begin;
@@ -135,7 +135,10 @@ static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoin
     int status = 0;
 
     if (!hold) {
-        stk_writer_throttle(save->writer, bytes.bytes, &save->job.stopping);
+        uint64_t now_ns = stk_writer_cpu_ns();
+
+        stk_writer_throttle(save->writer, bytes.bytes, now_ns - *cpu_ns, &save->job.stopping);
+        *cpu_ns = now_ns;
         status = stk_sink_write(&save->sink, begin + skip, bytes, error);
     }
     atomic_fetch_add_explicit(&save->bytes_done, bytes.bytes, memory_order_relaxed);
@@ -252,6 +255,7 @@ int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error 
 {
     struct stoker_checkpoint_save *save = context;
     struct stk_checkpoint_block *block;
+    uint64_t cpu_ns = stk_writer_cpu_ns();
     bool finishing = false;
     int status = open_sink(save, error);
 
@@ -259,7 +263,7 @@ int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error 
     while (status == 0 && (block = take_block(save, &finishing)) != NULL) {
         hash_block(save, block);
         count_block(save, block);
-        status = write_block(save, block, error);
+        status = write_block(save, block, &cpu_ns, error);
     }
     if (status == 0 && finishing) {
         status = finish(save, error);

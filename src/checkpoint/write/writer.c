@@ -1,4 +1,4 @@
-/* A writer of checkpoints: its options, its pool of blocks, its rate. */
+/* A writer of checkpoints: its options, its pool of blocks, its limits. */
 #include "checkpoint/write/writer.h"
 
 #include "base/mem.h"
@@ -8,8 +8,18 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #define WAIT_SLICE_NS 50000000ull
+
+static int check_percent(uint32_t cpu_percent_max, struct stoker_error *error)
+{
+    if (cpu_percent_max <= 100) {
+        return 0;
+    }
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, "a CPU share of more than 100 percent",
+                    "use 1 to 100, or 0 for no limit", "cpu_percent_max %u", cpu_percent_max);
+}
 
 static int check_options(const struct stoker_checkpoint_writer_options *options,
                          struct stoker_error *error)
@@ -27,7 +37,7 @@ static int check_options(const struct stoker_checkpoint_writer_options *options,
                         "give at least 64 MiB", "memory_bytes_max %llu",
                         (unsigned long long)options->memory_bytes_max);
     }
-    return 0;
+    return check_percent(options->cpu_percent_max, error);
 }
 
 int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
@@ -64,7 +74,8 @@ int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
                           ? STK_WRITER_UPLOAD_THREADS
                           : (uint32_t)stk_min(engine->cores, STK_WRITER_LOCAL_THREADS);
     writer->threads = (uint32_t)stk_min(stk_max(writer->threads, 1), writer->blocks_max - 1);
-    writer->bytes_per_s_max = options.bytes_per_s_max;
+    writer->locked.bytes_per_s_max = options.bytes_per_s_max;
+    writer->locked.cpu_percent_max = options.cpu_percent_max;
     writer->references = 1;
     pthread_mutex_init(&writer->lock, NULL);
     stk_cond_init(&writer->freed);
@@ -164,23 +175,67 @@ void stk_writer_give_block(struct stoker_checkpoint_writer *writer,
     pthread_mutex_unlock(&writer->lock);
 }
 
-void stk_writer_throttle(struct stoker_checkpoint_writer *writer, uint64_t bytes,
+uint64_t stk_writer_cpu_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Returns when this write may begin, and moves the turn of the next one by the cost of this one. */
+static uint64_t take_turn(uint64_t *turn_ns, uint64_t now_ns, double cost_ns)
+{
+    uint64_t turn = stk_max(now_ns, *turn_ns);
+
+    *turn_ns = turn + (uint64_t)cost_ns;
+    return turn;
+}
+
+void stk_writer_throttle(struct stoker_checkpoint_writer *writer, uint64_t bytes, uint64_t cpu_ns,
                          const _Atomic bool *stopping)
 {
-    uint64_t now_ns = stk_engine_now(writer->engine), turn_ns;
+    uint64_t now_ns = stk_engine_now(writer->engine), turn_ns = 0;
+    double cores = (double)stk_max(writer->engine->cores, 1);
+    uint32_t changes;
 
-    if (writer->bytes_per_s_max == 0) {
-        return;
-    }
     pthread_mutex_lock(&writer->lock);
-    turn_ns = stk_max(now_ns, writer->locked.turn_ns);
-    writer->locked.turn_ns =
-        turn_ns + (uint64_t)((double)bytes * 1e9 / (double)writer->bytes_per_s_max);
-    while (now_ns < turn_ns && !atomic_load_explicit(stopping, memory_order_relaxed)) {
+    changes = writer->locked.changes;
+    if (writer->locked.bytes_per_s_max > 0) {
+        turn_ns = take_turn(&writer->locked.rate_turn_ns, now_ns,
+                            (double)bytes * 1e9 / (double)writer->locked.bytes_per_s_max);
+    }
+    if (writer->locked.cpu_percent_max > 0) {
+        double share = writer->locked.cpu_percent_max / 100.0 * cores;
+
+        turn_ns = stk_max(turn_ns,
+                          take_turn(&writer->locked.cpu_turn_ns, now_ns, (double)cpu_ns / share));
+    }
+    while (now_ns < turn_ns && changes == writer->locked.changes &&
+           !atomic_load_explicit(stopping, memory_order_relaxed)) {
         struct timespec until = stk_engine_deadline(stk_min(turn_ns - now_ns, WAIT_SLICE_NS));
 
         (void)pthread_cond_timedwait(&writer->freed, &writer->lock, &until);
         now_ns = stk_engine_now(writer->engine);
     }
     pthread_mutex_unlock(&writer->lock);
+}
+
+int stoker_checkpoint_writer_set_limits(struct stoker_checkpoint_writer *writer,
+                                        uint64_t bytes_per_s_max, uint32_t cpu_percent_max,
+                                        struct stoker_error *error)
+{
+    int status = stk_engine_check(writer->engine, error);
+
+    status = status < 0 ? status : check_percent(cpu_percent_max, error);
+    if (status == 0) {
+        pthread_mutex_lock(&writer->lock);
+        writer->locked.bytes_per_s_max = bytes_per_s_max;
+        writer->locked.cpu_percent_max = cpu_percent_max;
+        writer->locked.rate_turn_ns = writer->locked.cpu_turn_ns = 0;
+        writer->locked.changes++;
+        pthread_cond_broadcast(&writer->freed);
+        pthread_mutex_unlock(&writer->lock);
+    }
+    return status;
 }

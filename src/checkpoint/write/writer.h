@@ -45,14 +45,16 @@ struct stoker_checkpoint_writer {
     struct stoker_engine *engine; /* held; const after open, as all down to the lock */
     struct stk_checkpoint_place place;
     uint32_t threads, blocks_max;
-    uint64_t bytes_per_s_max; /* 0: no limit */
     _Atomic uint32_t references;
     pthread_mutex_t lock;
     pthread_cond_t freed; /* a block became free; with lock */
     struct {              /* with lock */
         struct stk_checkpoint_block *free;
         uint32_t allocated;
-        uint64_t turn_ns; /* when the rate allows the next write */
+        uint64_t bytes_per_s_max;           /* 0: no limit */
+        uint32_t cpu_percent_max;           /* of all cores; 0: no limit */
+        uint32_t changes;                   /* of the limits */
+        uint64_t rate_turn_ns, cpu_turn_ns; /* when the limits allow the next write */
     } locked;
 };
 
@@ -64,8 +66,11 @@ struct stk_checkpoint_block *stk_writer_take_block(struct stoker_checkpoint_writ
 bool stk_writer_has_no_memory(struct stoker_checkpoint_writer *writer);
 void stk_writer_give_block(struct stoker_checkpoint_writer *writer,
                            struct stk_checkpoint_block *block);
-/* Waits until the rate allows to write so many bytes, or *stopping becomes true. */
-void stk_writer_throttle(struct stoker_checkpoint_writer *writer, uint64_t bytes,
+/* CPU time of this thread. */
+uint64_t stk_writer_cpu_ns(void);
+/* Waits until the limits allow to write so many bytes, after so much CPU time, or *stopping becomes
+ * true. */
+void stk_writer_throttle(struct stoker_checkpoint_writer *writer, uint64_t bytes, uint64_t cpu_ns,
                          const _Atomic bool *stopping);
 
 /* Where the file of a save goes. */

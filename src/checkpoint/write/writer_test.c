@@ -1,8 +1,45 @@
-/* Goal: the default memory of a writer is a part of what this process may use.
- * Method: compares the blocks of a writer with the grant of the cgroup. Covers writer.c. */
+/* Goal: the default memory of a writer is a part of what this process may use; its limits delay
+ * writes, also of CPU time, until they are changed.
+ * Method: compares the blocks of a writer with the grant of the cgroup, and measures how long
+ * writes wait. Covers writer.c. */
 #include "base/mem.h"
 #include "checkpoint/write/writer.h"
 #include "test/t.h"
+
+/* Milliseconds that four writes of 1 MiB and 10 ms of CPU time wait. */
+static uint64_t wait_ms(struct stoker_checkpoint_writer *writer)
+{
+    uint64_t begin = stk_engine_now(writer->engine);
+    _Atomic bool stopping = false;
+
+    for (int i = 0; i < 4; i++) {
+        stk_writer_throttle(writer, 1u << 20, 10000000, &stopping);
+    }
+    return (stk_engine_now(writer->engine) - begin) / 1000000;
+}
+
+static void test_limits(struct stoker_checkpoint_writer *writer)
+{
+    struct stoker_error error = {0};
+    _Atomic bool stopping = true;
+    uint64_t ms;
+
+    T_TRUE("no limit", wait_ms(writer) < 100);
+    T_EQ("10 MiB/s", stoker_checkpoint_writer_set_limits(writer, 10u << 20, 0, &error), 0);
+    ms = wait_ms(writer); /* three of four wait 100 ms each */
+    T_TRUE("bytes", ms >= 300 && ms < 3000);
+    T_EQ("100 percent", stoker_checkpoint_writer_set_limits(writer, 0, 100, &error), 0);
+    writer->engine->cores = 1;
+    T_TRUE("a full core", wait_ms(writer) >= 30);
+    T_EQ("10 percent", stoker_checkpoint_writer_set_limits(writer, 0, 10, &error), 0);
+    ms = wait_ms(writer);
+    T_TRUE("CPU time", ms >= 300 && ms < 3000);
+    stk_writer_throttle(writer, 1u << 30, UINT64_C(1000000000000), &stopping); /* does not wait */
+    T_EQ("no limit again", stoker_checkpoint_writer_set_limits(writer, 0, 0, &error), 0);
+    T_TRUE("at once", wait_ms(writer) < 100);
+    T_EQ("101 percent", stoker_checkpoint_writer_set_limits(writer, 0, 101, &error),
+         STOKER_ERROR_ARGUMENT);
+}
 
 int main(void)
 {
@@ -17,7 +54,11 @@ int main(void)
     T_EQ("engine", stoker_engine_open(&engine, &engine_options, NULL), 0);
     T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
     T_EQ("a quarter", writer->blocks_max, want / STK_SAFETENSORS_BLOCK_BYTES);
+    test_limits(writer);
     stoker_checkpoint_writer_close(writer);
+    options.cpu_percent_max = 101;
+    T_EQ("percent", stoker_checkpoint_writer_open(&writer, engine, &options, NULL),
+         STOKER_ERROR_ARGUMENT);
     stoker_engine_close(engine);
     T_EQ("memory", stk_mem_alive(), alive);
     return t_finish();
