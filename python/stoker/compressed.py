@@ -16,6 +16,7 @@ HEAD_BYTES = 10
 """First bytes that :func:`compression_of` needs."""
 ERRORS = (EOFError, OSError, zlib.error, lzma.LZMAError)
 """Exceptions of readers. An OSError is caused by damage if :func:`is_damage` returns True."""
+_BZIP2_STARTS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")  # a first block; the end of an empty file
 
 
 class Compression(NamedTuple):

@@ -97,7 +97,7 @@ def test_tokens(ceph, bucket, tmp_path):
     run("cp", tmp_path / "t.npy", f"{bucket.url}/t.npy")
 
     def rows(source):
-        with stoker.TokenLoader(source, 4, 32, seed=3, output="numpy") as loader:
+        with stoker.TokenLoader(source, 4, 32, shuffle="block", seed=3, output="numpy") as loader:
             return [[np.asarray(rows).tolist() for rows in batch] for batch in loader]
 
     assert rows(f"{bucket.url}/t.npy") == rows(tmp_path / "t.npy") != []

@@ -198,13 +198,18 @@ def test_a_damaged_line_is_named(tmp_path, picture, packer):
 @pytest.mark.parametrize("packer", [gzip.compress, bz2.compress, lzma.compress])
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_a_damaged_compressed_table(tmp_path, ending, packer):
-    lines = "".join(f'{{"file_name": "{number * 7919 % 9973}"}}\n' for number in range(5000))
-    broken = bytearray(packer(lines.encode()))
+    """Rows before the damage have no image here; they are skipped."""
+    names = [str(number * 7919 % 9973) for number in range(5000)]
+    if ending == "csv":
+        lines = ["file_name", *names]
+    else:
+        lines = [json.dumps({"file_name": name}) for name in names]
+    broken = bytearray(packer("\n".join(lines).encode()))
     for place in range(len(broken) // 2, len(broken) // 2 + 8):
         broken[place] ^= 0xFF
     (tmp_path / f"t.{ending}.gz").write_bytes(broken)
     with pytest.raises(stoker.FormatError, match="the table cannot be read"):
-        stoker.pack_table(tmp_path / f"t.{ending}.gz", tmp_path / "dst")
+        stoker.pack_table(tmp_path / f"t.{ending}.gz", tmp_path / "dst", on_error="skip")
 
 
 def test_compressed_lines_of_json_may_leave_out_fields(tmp_path, picture):
