@@ -1,4 +1,9 @@
-/* Reads ranges of tensors, leaf by leaf, and verifies them. */
+/* Reads ranges of tensors, leaf by leaf, and verifies them.
+ *
+ *   task: 16 leaves --in memory--> read into the caller's buffers, or scratch --.
+ *                   --on a disk--> reads in flight, O_DIRECT, into scratch -----+-> hash --> copy
+ *
+ * Each thread has two tasks: the reads of one are in flight while the other is hashed. */
 #include "base/crypto/sha256_many.h"
 #include "base/mem.h"
 #include "base/memory_pages.h"
@@ -14,6 +19,10 @@
 #define TASK_LEAVES (STK_SAFETENSORS_BLOCK_BYTES / STK_SAFETENSORS_LEAF_BYTES)
 #define LOCAL_THREADS 8u
 #define REMOTE_THREADS 16u
+#define COLD_SHARE_MIN 8u /* one page in so many is missing: the disk is read directly */
+#define REAP_MS 100u
+#define SLOT_BYTES (STK_SAFETENSORS_LEAF_BYTES + STK_IO_ALIGN) /* a leaf at any offset */
+#define SCRATCH_BYTES (TASK_LEAVES * (size_t)SLOT_BYTES)
 #define OTHER "restore another step, or copy this one again"
 
 /* A range of the buffer of a file. */
@@ -128,6 +137,24 @@ static void aim(const struct stoker_checkpoint_load *load, const struct task *ta
     }
 }
 
+/* A task of a thread, and where its bytes are. */
+struct batch {
+    struct task task;
+    struct target targets[TASK_LEAVES];
+    uint8_t *scratch;                   /* owned: SCRATCH_BYTES */
+    struct stk_read reads[TASK_LEAVES]; /* of a cold task */
+    uint32_t submitted, pending;        /* reads: given to the queue; not finished */
+    bool active, cold;
+};
+
+/* What a thread has beside its batches. */
+struct reader {
+    struct stoker_checkpoint_load *load; /* borrowed */
+    struct stk_queue *queue;             /* NULL: not needed yet, or there is none */
+    struct batch batches[2];
+};
+
+/* Reads a task, with as few calls as its targets allow. */
 static int read_targets(struct stoker_checkpoint_load *load, const struct task *task,
                         const struct target *targets, struct stoker_error *error)
 {
@@ -263,30 +290,188 @@ static void copy_targets(struct stoker_checkpoint_load *load, const struct task 
     }
 }
 
+/* Whether the bytes of a task are on a disk of this machine: several reads in flight, around the
+ * page cache, are faster. */
+static bool is_cold(const struct stoker_checkpoint_load *load, const struct batch *batch)
+{
+    const struct stk_checkpoint_file *file = &load->checkpoint->files[batch->task.file];
+    uint64_t begin = batch->targets[0].begin, end = batch->targets[batch->task.count - 1].end;
+    int64_t missing;
+
+    if (load->checkpoint->place.remote || !file->file) {
+        return false;
+    }
+    missing = stk_io_uncached_bytes(load->checkpoint->place.io, file->file,
+                                    file->layout.header_bytes + begin, end - begin);
+    return missing > 0 && (uint64_t)missing >= (end - begin) / COLD_SHARE_MIN;
+}
+
+static void submit(struct reader *reader, struct batch *batch)
+{
+    if (batch->active && batch->cold && batch->submitted < batch->task.count) {
+        int taken = stk_io_submit(reader->load->checkpoint->place.io, reader->queue,
+                                  &batch->reads[batch->submitted]);
+
+        batch->submitted += (uint32_t)stk_max(taken, 0);
+    }
+}
+
+/* Starts the reads of a batch into its scratch memory. */
+static void start_reads(struct reader *reader, struct batch *batch)
+{
+    const struct stk_checkpoint_file *file = &reader->load->checkpoint->files[batch->task.file];
+
+    for (uint64_t i = batch->task.count; i-- > 0;) {
+        struct target *target = &batch->targets[i];
+
+        target->direct = false;
+        batch->reads[i] =
+            (struct stk_read){.file = file->file,
+                              .offset = file->layout.header_bytes + target->begin,
+                              .buffer = batch->scratch + i * SLOT_BYTES,
+                              .bytes = (uint32_t)(target->end - target->begin),
+                              .capacity = SLOT_BYTES,
+                              .cancelled = &reader->load->job.stopping,
+                              .next = i + 1 < batch->task.count ? &batch->reads[i + 1] : NULL,
+                              .owner = batch};
+    }
+    batch->submitted = 0;
+    batch->pending = (uint32_t)batch->task.count;
+    submit(reader, batch);
+}
+
+/* Takes a task, and reads it, or starts its reads. Leaves the batch inactive if there is none. */
+static int start_batch(struct reader *reader, struct batch *batch, struct stoker_error *error)
+{
+    struct stoker_checkpoint_load *load = reader->load;
+
+    batch->active = !stk_background_job_is_stopping(&load->job) && take_task(load, &batch->task);
+    if (!batch->active) {
+        return 0;
+    }
+    for (uint64_t i = 0; i < batch->task.count; i++) {
+        aim(load, &batch->task, &batch->targets[i], batch->task.leaf + i, batch->scratch);
+    }
+    batch->cold = is_cold(load, batch);
+    if (batch->cold && !reader->queue &&
+        stk_io_queue_open(load->checkpoint->place.io, &reader->queue, NULL) < 0) {
+        batch->cold = false; /* reads that wait need no queue */
+    }
+    if (batch->cold) {
+        start_reads(reader, batch);
+        return 0;
+    }
+    return read_targets(load, &batch->task, batch->targets, error);
+}
+
+/* Returns 0, or the error of a read of a batch. */
+static int check_reads(struct reader *reader, struct batch *batch, struct stoker_error *error)
+{
+    const struct stk_checkpoint_file *file = &reader->load->checkpoint->files[batch->task.file];
+    struct stk_io *io = reader->load->checkpoint->place.io;
+
+    for (uint64_t i = 0; i < batch->task.count; i++) {
+        const struct stk_read *read = &batch->reads[i];
+        int status = 0;
+
+        if (read->result < 0) {
+            status = stk_io_fail_read(io, file->file, read->result,
+                                      "cannot read the file of a checkpoint", error);
+        } else if (read->result < (int64_t)read->bytes) {
+            status = stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early", OTHER,
+                              "'%.400s'", file->path);
+        }
+        if (status < 0) {
+            stk_error_set_location(error, file->path, read->offset,
+                                   stk_checkpoint_tensor_at(file, batch->targets[i].begin));
+            return status;
+        }
+        batch->targets[i].data = read->buffer + read->skip;
+    }
+    return 0;
+}
+
+/* Waits for the reads of a batch. Those of the other one end meanwhile, too. */
+static int finish_reads(struct reader *reader, struct batch *batch, struct stoker_error *error)
+{
+    while (batch->pending > 0) {
+        struct stk_read *list =
+            stk_io_reap(reader->load->checkpoint->place.io, reader->queue, REAP_MS);
+
+        for (; list; list = list->next) {
+            ((struct batch *)list->owner)->pending--;
+        }
+        submit(reader, &reader->batches[0]);
+        submit(reader, &reader->batches[1]);
+    }
+    return check_reads(reader, batch, error);
+}
+
+static int finish_batch(struct reader *reader, struct batch *batch, struct stoker_error *error)
+{
+    int status = batch->cold ? finish_reads(reader, batch, error) : 0;
+
+    status =
+        status < 0 ? status : verify_targets(reader->load, &batch->task, batch->targets, error);
+    if (status == 0) {
+        copy_targets(reader->load, &batch->task, batch->targets);
+    }
+    batch->active = false;
+    return status;
+}
+
+static int read_tasks(struct reader *reader, struct stoker_error *error)
+{
+    uint32_t now = 0;
+    int status = start_batch(reader, &reader->batches[0], error);
+
+    while (status == 0 && reader->batches[now].active) {
+        status = start_batch(reader, &reader->batches[!now], error);
+        status = status < 0 ? status : finish_batch(reader, &reader->batches[now], error);
+        now = !now;
+    }
+    return status;
+}
+
+/* Ends reads in flight. Memory that the kernel may still write into is never freed. */
+static void close_reader(struct reader *reader)
+{
+    bool leaked = false;
+
+    if (reader->queue) {
+        stk_io_queue_close(reader->load->checkpoint->place.io, reader->queue);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        struct batch *batch = &reader->batches[i];
+
+        for (uint64_t j = 0; batch->cold && j < batch->task.count; j++) {
+            leaked = leaked || batch->reads[j].leaked;
+        }
+        if (batch->scratch && !leaked) {
+            stk_pages_free(batch->scratch, SCRATCH_BYTES);
+        }
+    }
+    stk_free(reader);
+}
+
 static int run(void *context, uint32_t thread, struct stoker_error *error)
 {
     struct stoker_checkpoint_load *load = context;
-    uint8_t *scratch = stk_pages_alloc(STK_SAFETENSORS_BLOCK_BYTES);
-    struct target targets[TASK_LEAVES];
-    struct task task;
-    int status = scratch ? 0 : stk_fail_memory(error, "a block of a checkpoint");
+    struct reader *reader = stk_alloc(1, sizeof *reader);
+    int status = reader ? 0 : stk_fail_memory(error, "a block of a checkpoint");
 
     (void)thread;
     stk_io_set_cancel_flag(&load->job.stopping);
-    while (status == 0 && !stk_background_job_is_stopping(&load->job) && take_task(load, &task)) {
-        for (uint64_t i = 0; i < task.count; i++) {
-            aim(load, &task, &targets[i], task.leaf + i, scratch);
-        }
-        status = read_targets(load, &task, targets, error);
-        status = status < 0 ? status : verify_targets(load, &task, targets, error);
-        if (status == 0) {
-            copy_targets(load, &task, targets);
-        }
+    for (uint32_t i = 0; status == 0 && i < 2; i++) {
+        reader->load = load;
+        reader->batches[i].scratch = stk_pages_alloc(SCRATCH_BYTES);
+        status = reader->batches[i].scratch ? 0 : stk_fail_memory(error, "a block of a checkpoint");
+    }
+    status = status < 0 ? status : read_tasks(reader, error);
+    if (reader) {
+        close_reader(reader);
     }
     stk_io_set_cancel_flag(NULL);
-    if (scratch) {
-        stk_pages_free(scratch, STK_SAFETENSORS_BLOCK_BYTES);
-    }
     if (status < 0) { /* the other threads stop, too */
         pthread_mutex_lock(&load->job.lock);
         load->locked.item = load->item_count;
