@@ -135,9 +135,12 @@ struct stoker_checkpoint;
 
 /* path: the folder or URL of checkpoints, of one step, or a .safetensors file. step: a step of a
  * folder of checkpoints, or STOKER_CHECKPOINT_LATEST: the newest one whose manifest is valid and
- * whose files are complete. Checks the manifest, and lengths and headers of all files. Returns 0
- * and sets *checkpoint_out; -ENOENT, STOKER_ERROR_EMPTY without any valid step,
- * STOKER_ERROR_CORRUPT, STOKER_ERROR_UNSUPPORTED of a later format version. */
+ * whose files are complete. Also reads what other tools wrote, without Python: a file of
+ * torch.save(), a folder of torch.distributed.checkpoint, a sharded model of Hugging Face (its
+ * folder or its .safetensors.index.json). Checks the manifest, and lengths and headers of all
+ * files. Returns 0 and sets *checkpoint_out; -ENOENT, STOKER_ERROR_EMPTY without any valid step,
+ * STOKER_ERROR_CORRUPT, STOKER_ERROR_UNSUPPORTED of a later format version, or of a pickle that
+ * needs Python: the error names what it needs. */
 STOKER_API int stoker_checkpoint_open(struct stoker_checkpoint **checkpoint_out,
                                       struct stoker_engine *engine, const char *path, uint64_t step,
                                       struct stoker_error *error);
@@ -151,9 +154,12 @@ struct stoker_checkpoint_info {
     uint32_t ranks;
     uint32_t hashed;    /* 1: all files have hashes */
     const char *path;   /* of the step or file; valid until close, as the next one */
-    const char *values; /* the JSON object of the manifest */
+    const char *values; /* the JSON object of the manifest; of another tool: its numbers and texts
+                           by their paths */
     uint32_t counted;   /* 1: the step was written by a version of stoker that counts NaN and Inf */
     uint64_t nan_count, inf_count; /* of a counted one: values of all tensors */
+    const char *kind; /* "stoker": a step; "safetensors": one file; "huggingface", "torch", "dcp":
+                         of another tool; valid forever */
 };
 STOKER_API int stoker_checkpoint_info(const struct stoker_checkpoint *checkpoint,
                                       struct stoker_checkpoint_info *info_out,

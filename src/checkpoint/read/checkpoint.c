@@ -28,6 +28,7 @@ void stk_checkpoint_release(struct stoker_checkpoint *checkpoint)
     }
     stk_descriptors_release(checkpoint->descriptors);
     stk_step_manifest_deinit(&checkpoint->manifest);
+    stk_foreign_deinit(&checkpoint->foreign);
     stk_free(checkpoint->files);
     stk_free(checkpoint->names);
     stk_free(checkpoint->path);
@@ -89,11 +90,14 @@ int stk_checkpoint_read(const struct stoker_checkpoint *checkpoint,
         }
     }
     if (status < 0) { /* without a layout, these are bytes of the header */
-        stk_error_set_location(
-            error, file->path, offset,
-            file->layout.count > 0
-                ? stk_checkpoint_tensor_at(file, offset - file->layout.header_bytes)
-                : NULL);
+        const char *name = checkpoint->foreign.count > 0
+                               ? stk_foreign_tensor_at(&checkpoint->foreign,
+                                                       (uint32_t)(file - checkpoint->files), offset)
+                           : file->layout.count > 0
+                               ? stk_checkpoint_tensor_at(file, offset - file->layout.header_bytes)
+                               : NULL;
+
+        stk_error_set_location(error, file->path, offset, name);
     }
     stk_io_close_file(io, opened);
     return status;
@@ -165,11 +169,13 @@ static int open_one(void *context, uint64_t index, struct stoker_error *error)
     struct stoker_checkpoint *checkpoint = opening->checkpoint;
     struct stk_checkpoint_file *file = &checkpoint->files[index];
     const struct stoker_checkpoint_part *part =
-        checkpoint->single ? NULL : &checkpoint->manifest.files[index];
+        checkpoint->manifest.files ? &checkpoint->manifest.files[index] : NULL;
     int status;
 
-    file->path = checkpoint->single ? stk_strdup(checkpoint->path)
-                                    : stk_place_path(&checkpoint->place, NULL, part->name);
+    file->path = checkpoint->single
+                     ? stk_strdup(checkpoint->path)
+                     : stk_place_path(&checkpoint->place, NULL,
+                                      part ? part->name : checkpoint->foreign.files[index].name);
     if (!file->path) {
         return stk_fail_memory(error, "checkpoint");
     }
@@ -227,13 +233,15 @@ static int index_names(struct stoker_checkpoint *checkpoint, struct stoker_error
     return 0;
 }
 
-/* Opens the files, with a manifest or a single one. */
+/* Opens the files: those of a manifest or an index, or a single one. */
 static int open_files(struct stoker_checkpoint *checkpoint, bool quick, struct stoker_error *error)
 {
     struct opening opening = {checkpoint, quick};
     int status;
 
-    checkpoint->file_count = checkpoint->single ? 1 : checkpoint->manifest.file_count;
+    checkpoint->file_count = checkpoint->single         ? 1
+                             : checkpoint->foreign.kind ? checkpoint->foreign.file_count
+                                                        : checkpoint->manifest.file_count;
     checkpoint->files = stk_alloc(checkpoint->file_count, sizeof *checkpoint->files);
     if (!checkpoint->files) {
         return stk_fail_memory(error, "checkpoint");
@@ -313,6 +321,111 @@ static int open_single(struct stoker_checkpoint **checkpoint_out, struct stoker_
     }
     *checkpoint_out = checkpoint;
     return 0;
+}
+
+/* The tensors of a torch zip file or a DCP folder: ranges of files without a layout. */
+static int take_foreign(struct stoker_checkpoint *checkpoint, struct stoker_error *error)
+{
+    const struct stk_foreign *foreign = &checkpoint->foreign;
+
+    checkpoint->file_count = foreign->file_count;
+    checkpoint->tensor_count = foreign->count;
+    checkpoint->files = stk_alloc(foreign->file_count + 1u, sizeof *checkpoint->files);
+    checkpoint->names = stk_alloc(foreign->count + 1, sizeof *checkpoint->names);
+    if (!checkpoint->files || !checkpoint->names) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    for (uint32_t i = 0; i < foreign->file_count; i++) {
+        const char *name = foreign->files[i].name[0] ? foreign->files[i].name : NULL;
+
+        checkpoint->files[i].path = stk_place_path(&checkpoint->place, NULL, name);
+        checkpoint->files[i].bytes = foreign->files[i].bytes;
+        checkpoint->files[i].layout.buffer_bytes = foreign->files[i].bytes;
+        if (!checkpoint->files[i].path) {
+            return stk_fail_memory(error, "checkpoint");
+        }
+    }
+    for (uint64_t i = 0; i < foreign->count; i++) {
+        checkpoint->names[i] = (struct stk_checkpoint_name){foreign->tensors[i].name, i};
+    }
+    qsort(checkpoint->names, foreign->count, sizeof *checkpoint->names, by_name);
+    return 0;
+}
+
+/* The files must have all tensors of the index. */
+static int check_wanted(const struct stoker_checkpoint *checkpoint, struct stoker_error *error)
+{
+    const char *name = checkpoint->foreign.wanted;
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < checkpoint->foreign.wanted_count; i++) {
+        uint64_t index;
+
+        if (stoker_checkpoint_find(checkpoint, name, &index, NULL) < 0) {
+            status = stk_fail(error, STOKER_ERROR_MISSING,
+                              "the files have not a tensor that the index names", OTHER,
+                              "tensor '%.200s' in '%.400s'", name, checkpoint->path);
+        }
+        name += strlen(name) + 1;
+    }
+    return status;
+}
+
+/* kind: of stk_foreign_detect. */
+static int open_foreign(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
+                        const char *path, const char *kind, struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = NULL;
+    int status = new_checkpoint(&checkpoint, engine, path, error);
+
+    if (status < 0) {
+        return status;
+    }
+    status = stk_foreign_open(&checkpoint->foreign, engine, &checkpoint->place, kind, error);
+    if (status == 0 && strcmp(kind, "huggingface") == 0) {
+        stk_foreign_cut_index(checkpoint->place.root);
+        status = open_files(checkpoint, false, error);
+        status = status < 0 ? status : check_wanted(checkpoint, error);
+    } else if (status == 0) {
+        status = take_foreign(checkpoint, error);
+    }
+    if (status < 0) {
+        stk_checkpoint_release(checkpoint);
+        return status;
+    }
+    *checkpoint_out = checkpoint;
+    return 0;
+}
+
+/* Opens what another tool wrote. Returns the given failure and error if it is nothing known. */
+static int open_other(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
+                      const struct stk_checkpoint_place *place, int failure,
+                      struct stoker_error *error)
+{
+    struct stoker_error other = {0};
+    const char *kind = NULL;
+    struct stk_stat stat = {0};
+    char *path = NULL;
+    int status = stk_foreign_detect(place, &kind, &other);
+
+    if (status == 0 && kind && strcmp(kind, "safetensors") != 0) {
+        status = open_foreign(checkpoint_out, engine, place->root, kind, &other);
+    } else if (status == 0 && kind) {
+        bool file = stk_io_stat_path(place->io, place->root, &stat, NULL) == 0 &&
+                    stat.kind == STK_ENTRY_FILE;
+
+        path = stk_place_path(place, NULL, file ? NULL : STK_FOREIGN_SINGLE_NAME);
+        status = path ? open_single(checkpoint_out, engine, path, &other)
+                      : stk_fail_memory(&other, "checkpoint");
+        stk_free(path);
+    }
+    if (!kind && status != STOKER_ERROR_UNSUPPORTED) {
+        return failure;
+    }
+    if (status < 0 && error) {
+        *error = other;
+    }
+    return status;
 }
 
 static int by_number(const void *a, const void *b)
@@ -420,6 +533,10 @@ int stoker_checkpoint_open(struct stoker_checkpoint **checkpoint_out, struct sto
         if (status == -ENOENT && !checkpoint) { /* no manifest here: a folder of steps */
             status = open_latest(&checkpoint, engine, &place, error);
         }
+        if (!checkpoint && (stk_place_is_absent(status) || status == STOKER_ERROR_EMPTY ||
+                            (status == STOKER_ERROR_UNSUPPORTED && place.remote))) {
+            status = open_other(&checkpoint, engine, &place, status, error);
+        }
     } else {
         status = open_step(&checkpoint, engine, &place, step, error);
     }
@@ -433,15 +550,21 @@ int stoker_checkpoint_open(struct stoker_checkpoint **checkpoint_out, struct sto
 int stoker_checkpoint_info(const struct stoker_checkpoint *checkpoint,
                            struct stoker_checkpoint_info *info_out, struct stoker_error *error)
 {
+    bool step = !checkpoint->single && !checkpoint->foreign.kind;
     struct stoker_checkpoint_info full = {
-        .step = checkpoint->single ? STOKER_CHECKPOINT_LATEST : checkpoint->manifest.step,
+        .step = step ? checkpoint->manifest.step : STOKER_CHECKPOINT_LATEST,
         .files = checkpoint->file_count,
         .tensors = checkpoint->tensor_count,
-        .ranks = checkpoint->single ? 1 : checkpoint->manifest.ranks,
+        .ranks = step ? checkpoint->manifest.ranks : 1,
         .hashed = 1,
         .counted = 1,
         .path = checkpoint->path,
-        .values = checkpoint->single ? "{}" : checkpoint->manifest.values,
+        .values = step                       ? checkpoint->manifest.values
+                  : checkpoint->foreign.kind ? checkpoint->foreign.values
+                                             : "{}",
+        .kind = step                       ? "stoker"
+                : checkpoint->foreign.kind ? checkpoint->foreign.kind
+                                           : "safetensors",
     };
     int status = stk_options_check_output(info_out, sizeof full, sizeof full.struct_size,
                                           "checkpoint info", error);
@@ -482,7 +605,7 @@ int stoker_checkpoint_file(const struct stoker_checkpoint *checkpoint, uint64_t 
     file = &checkpoint->files[index];
     slash = strrchr(file->path, '/');
     full.name = slash ? slash + 1 : file->path;
-    full.tree = file->layout.tree;
+    full.tree = checkpoint->foreign.tree ? checkpoint->foreign.tree : file->layout.tree;
     full.bytes = file->bytes;
     memcpy(full.root, file->layout.root, sizeof full.root);
     return stk_options_write_output(file_out, &full, sizeof full, "checkpoint file", error);
@@ -515,6 +638,17 @@ int stoker_checkpoint_tensor(const struct stoker_checkpoint *checkpoint, uint64_
 
     if (index >= checkpoint->tensor_count) {
         return fail_index(error, index);
+    }
+    if (checkpoint->foreign.count > 0) {
+        const struct stk_foreign_tensor *other = &checkpoint->foreign.tensors[index];
+
+        full.name = other->name;
+        full.dtype = other->dtype;
+        full.shape = other->shape;
+        full.dimension_count = other->dimension_count;
+        full.bytes = other->bytes;
+        full.file = other->piece_count > 0 ? other->pieces[0].file : 0;
+        return stk_options_write_output(info_out, &full, sizeof full, "checkpoint tensor", error);
     }
     full.file = file_of(checkpoint, index);
     file = &checkpoint->files[full.file];

@@ -11,6 +11,7 @@
 #ifndef CHECKPOINT_READ_CHECKPOINT_H
 #define CHECKPOINT_READ_CHECKPOINT_H
 
+#include "checkpoint/foreign/foreign.h"
 #include "checkpoint/layout/safetensors.h"
 #include "checkpoint/layout/step_manifest.h"
 #include "checkpoint/place/place.h"
@@ -35,8 +36,9 @@ struct stk_checkpoint_name {
 struct stoker_checkpoint {
     struct stoker_engine *engine; /* held; const after open */
     struct stk_checkpoint_place place;
-    char *path; /* owned: of the step or file */
-    bool single;
+    char *path;                 /* owned: of the step or file */
+    bool single;                /* one file of safetensors */
+    struct stk_foreign foreign; /* of another tool; kind NULL: not */
     struct stk_step_manifest manifest;
     struct stk_checkpoint_file *files; /* owned */
     uint64_t file_count, tensor_count;

@@ -32,9 +32,9 @@ struct item {
 };
 
 struct stoker_checkpoint_load {
-    struct stoker_checkpoint *checkpoint; /* held; const after open, as the next ones */
-    struct item *items;                   /* owned; by file and begin */
-    size_t item_count;
+    struct stoker_checkpoint *checkpoint;        /* held; const after open, as the next ones */
+    struct item *items;                          /* owned; by file and begin */
+    size_t item_count, item_capacity, first_run; /* first_run: of the range that is spread */
     uint64_t bytes;
     struct stk_background_job job;
     _Atomic uint64_t bytes_done;
@@ -480,19 +480,75 @@ static int run(void *context, uint32_t thread, struct stoker_error *error)
     return status;
 }
 
+/* Room for items: of a checkpoint of another tool, a range is many of them. */
+static int add_item(struct stoker_checkpoint_load *load, struct item item,
+                    struct stoker_error *error)
+{
+    if (load->item_count == load->item_capacity) {
+        size_t wanted = load->item_capacity * 2 + 64;
+        struct item *grown =
+            stk_realloc(load->items, load->item_capacity, wanted, sizeof *load->items);
+
+        if (!grown) {
+            return stk_fail_memory(error, "ranges of a checkpoint");
+        }
+        load->items = grown;
+        load->item_capacity = wanted;
+    }
+    load->items[load->item_count++] = item;
+    return 0;
+}
+
+/* The runs of a range of a tensor of another tool. */
+struct spread {
+    struct stoker_checkpoint_load *load;
+    const struct stoker_checkpoint_range *range;
+    struct stoker_error *error;
+};
+
+static int add_run(void *context, const struct stk_foreign_run *run)
+{
+    const struct spread *spread = context;
+    uint8_t *buffer = spread->range->buffer;
+
+    if (spread->load->item_count - spread->load->first_run >= STK_FOREIGN_RUNS_MAX) {
+        return STOKER_ERROR_LIMIT;
+    }
+    return add_item(spread->load,
+                    (struct item){run->file, run->offset, run->offset + run->bytes,
+                                  buffer ? buffer + (run->at - spread->range->offset) : NULL},
+                    spread->error);
+}
+
+static int spread_range(struct stoker_checkpoint_load *load,
+                        const struct stoker_checkpoint_range *range, struct stoker_error *error)
+{
+    const struct stk_foreign_tensor *tensor = &load->checkpoint->foreign.tensors[range->tensor];
+    struct spread spread = {load, range, error};
+    int status =
+        stk_foreign_runs(tensor, range->offset, range->offset + range->bytes, add_run, &spread);
+
+    return status != STOKER_ERROR_LIMIT
+               ? status
+               : stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                          "the tensor is a view with too many separate parts",
+                          "save it with .contiguous()", "tensor '%.300s'", tensor->name);
+}
+
 static int make_items(struct stoker_checkpoint_load *load,
-                      const struct stoker_checkpoint_range *ranges, struct stoker_error *error)
+                      const struct stoker_checkpoint_range *ranges, size_t count,
+                      struct stoker_error *error)
 {
     const struct stoker_checkpoint *checkpoint = load->checkpoint;
 
-    load->items = stk_alloc(load->item_count + 1, sizeof *load->items);
+    load->item_capacity = count + 1;
+    load->items = stk_alloc(load->item_capacity, sizeof *load->items);
     if (!load->items) {
         return stk_fail_memory(error, "ranges of a checkpoint");
     }
-    for (size_t i = 0; i < load->item_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct stoker_checkpoint_tensor_info info = {.struct_size = sizeof info};
-        const struct stk_checkpoint_file *file;
-        uint64_t end, offset;
+        uint64_t end;
         int status = stoker_checkpoint_tensor(checkpoint, ranges[i].tensor, &info, error);
 
         if (status < 0) {
@@ -503,10 +559,20 @@ static int make_items(struct stoker_checkpoint_load *load,
                             "use ranges within its bytes", "tensor '%.200s' of %" PRIu64 " bytes",
                             info.name, info.bytes);
         }
-        file = &checkpoint->files[info.file];
-        offset = file->layout.tensors[ranges[i].tensor - file->first_tensor].offset;
-        load->items[i] =
-            (struct item){info.file, offset + ranges[i].offset, offset + end, ranges[i].buffer};
+        if (checkpoint->foreign.count > 0) {
+            load->first_run = load->item_count;
+            status = spread_range(load, &ranges[i], error);
+        } else {
+            const struct stk_checkpoint_file *file = &checkpoint->files[info.file];
+            uint64_t at = file->layout.tensors[ranges[i].tensor - file->first_tensor].offset;
+
+            status = add_item(
+                load, (struct item){info.file, at + ranges[i].offset, at + end, ranges[i].buffer},
+                error);
+        }
+        if (status < 0) {
+            return status;
+        }
         load->bytes += ranges[i].bytes;
     }
     qsort(load->items, load->item_count, sizeof *load->items, by_place);
@@ -537,11 +603,10 @@ int stoker_checkpoint_load_open(struct stoker_checkpoint_load **load_out,
         return stk_fail_memory(error, "load of a checkpoint");
     }
     load->checkpoint = checkpoint;
-    load->item_count = range_count;
     load->locked.file = UINT64_MAX;
     atomic_fetch_add(&checkpoint->references, 1);
     stk_background_job_init(&load->job, checkpoint->engine);
-    status = make_items(load, ranges, error);
+    status = make_items(load, ranges, range_count, error);
     if (status == 0) {
         uint32_t threads = checkpoint->place.remote
                                ? REMOTE_THREADS

@@ -13,7 +13,9 @@ const struct command command_ckpt = {
     .bit = COMMAND_CKPT,
     .usage = "ls|verify|inspect|diff|pin|unpin|rm|gc [options] PATH...",
     .summary = "List, verify, show, compare, pin and remove checkpoints",
-    .more = "PATH is a folder or URL of checkpoints, a step, or a .safetensors file.\n\n"
+    .more = "PATH is a folder or URL of checkpoints, a step, or a .safetensors file.\n"
+            "inspect, diff and verify also read files of torch.save(), folders of\n"
+            "torch.distributed.checkpoint, and sharded models of Hugging Face.\n\n"
             "  ls PATH        steps with status, size and values\n"
             "  verify PATH    reads every byte and compares all hashes (--all: of all steps)\n"
             "  inspect PATH   tensors; --deep: minimum, maximum, mean, NaN and Inf of each\n"
