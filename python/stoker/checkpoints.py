@@ -31,24 +31,16 @@ from typing import Any, NamedTuple
 from . import _stoker, checkpoint_ranks, checkpoint_tree
 from ._options import count, parse_bytes, path_of, refuse_pickle
 from .checkpoint_reader import MissingKeyError, Reader, copy, finish, select
+from .checkpoint_run import Commit, Save, run
 from .checkpoint_signal import SignalWatch, notice_of
 from .checkpoint_state import check_metrics, like_of, metrics_text, put, retention
+from .checkpoint_tier import DAMAGE, Tier
 from .engine import Engine, engine_of
-from .errors import (
-    ArgumentError,
-    CorruptError,
-    EmptyError,
-    Error,
-    FormatError,
-    MissingError,
-    TimeoutError,
-    TruncatedError,
-)
+from .errors import ArgumentError, EmptyError, Error, MissingError, TimeoutError
 
 __all__ = ["CheckpointStep", "Checkpointer", "Save", "load", "save"]
 
 _STATUS = {1: "committed", 2: "incomplete", 3: "damaged"}
-_DAMAGE = (CorruptError, TruncatedError, FormatError, MissingError)
 
 
 class CheckpointStep(NamedTuple):
@@ -70,55 +62,6 @@ class CheckpointStep(NamedTuple):
     """Values that are infinite."""
 
 
-class Save:
-    """A save that was started. Any thread may use it."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.skipped = False
-        """Another save was running, and ``on_busy`` is ``"skip"``."""
-        self._done = threading.Event()
-        self._error: BaseException | None = None
-        self._reported = False
-        self._progress = (0, 0)
-        self.nan = 0
-        """Values of this rank that are NaN, in all tensors; 0 until it ended."""
-        self.inf = 0
-        """Values of this rank that are infinite."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it ended: committed, skipped or failed."""
-        return self._done.is_set()
-
-    @property
-    def error(self) -> BaseException | None:
-        """The error of a failed save."""
-        return self._error if self.done else None
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Bytes that are written, and all bytes."""
-        return self._progress
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits until it ended. Returns False after ``timeout`` seconds. Raises its error."""
-        if not self._done.wait(timeout):
-            return False
-        if self._error is not None:
-            self._reported = True
-            raise self._error
-        return True
-
-    def _end(self, error: BaseException | None = None) -> None:
-        self._error = error
-        self._done.set()
-
-    def __repr__(self) -> str:
-        state = "running" if not self.done else "failed" if self._error else "done"
-        return f"<stoker.Save step {self.step}: {state}>"
-
-
 class Checkpointer:
     """Saves and restores steps in a folder or below a URL.
 
@@ -136,7 +79,14 @@ class Checkpointer:
             that this process may use; None: no limit.
         on_busy: what a save does while another one runs: ``"wait"``, ``"skip"``, or
             ``"supersede"``, which ends the other one. Several ranks: only ``"wait"``.
-        timeout: seconds in which the ranks must answer each other.
+        local: a fast folder of this machine: steps are committed there, and uploaded to ``path``
+            in the background; all ranks share it. ``bandwidth`` then limits the uploads.
+        local_keep_last: the newest steps that stay in ``local``; None: all.
+        upload_every: only steps that are a multiple are uploaded; None: all, as far as uploads keep
+            up: a step that waits while a newer one is saved is left out, unless it is a multiple of
+            ``keep_every``.
+        timeout: seconds in which the ranks must answer each other, and in which uploads must end
+            after :meth:`close`.
         engine: default: that of the process.
 
     A save returns when its tensors are copied; threads of the library hash and write them without
@@ -163,6 +113,9 @@ class Checkpointer:
         bandwidth: int | str | None = None,
         cpu_percent: int | None = None,
         on_busy: str = "wait",
+        local: str | os.PathLike[str] | None = None,
+        local_keep_last: int | None = 2,
+        upload_every: int | None = None,
         timeout: float = 600,
         engine: Engine | None = None,
     ) -> None:
@@ -171,6 +124,7 @@ class Checkpointer:
                 f"unknown value {on_busy!r}", "on_busy", "pass wait, skip or supersede"
             )
         self._path = path_of(path, "path")
+        self._timeout = timeout
         self._engine = engine_of(engine, "engine")
         self._ranks = checkpoint_ranks.Ranks.find(timeout)
         if self._ranks is not None and on_busy != "wait":
@@ -183,13 +137,27 @@ class Checkpointer:
         self._lock = threading.Lock()  # held during a save
         self._saver = 0  # the thread that holds it
         self._state = threading.RLock()  # of the lists below; a signal handler may hold it again
+        rate = parse_bytes(bandwidth, "bandwidth")
         self._limits = (
-            parse_bytes(bandwidth, "bandwidth"),
+            rate if local is None else 0,
             count(cpu_percent, "cpu_percent", low=1, high=100),
         )
+        self._tier: Tier | None = None
+        if local is not None:
+            self._tier = Tier(
+                self._engine,
+                path_of(local, "local"),
+                self._path,
+                keep_last=count(local_keep_last, "local_keep_last", low=1),
+                every=count(upload_every, "upload_every", low=1, high=2**53),
+                always=self._keep[1],
+                bandwidth=rate,
+                uploaded=self._retain_main,
+                failed=self._upload_failed,
+            )
         self._writer: Any = _stoker.CheckpointWriter(
             self._engine._native,
-            self._path,
+            self._path if self._tier is None else self._tier.local,
             parse_bytes(memory, "memory"),
             count(threads, "threads", high=64),
             *self._limits,
@@ -199,6 +167,9 @@ class Checkpointer:
         self._running: list[tuple[Save, Any]] = []
         self._failed: list[Save] = []
         self._closed = False
+        if self._tier is not None:
+            self._tier.open(self._ranks)
+            _unfinished.add(self)
 
     # ---- save ----
 
@@ -236,7 +207,7 @@ class Checkpointer:
         with self._hold():
             if self._closed:
                 self._check()
-            commit = None if self._ranks is None else _Commit(self._ranks, self._writer)
+            commit = None if self._ranks is None else Commit(self._ranks, self._writer)
             try:
                 number = count(step, "step", high=2**53 - 1)
                 values = metrics_text(metrics)
@@ -266,14 +237,14 @@ class Checkpointer:
             finally:
                 self._saver = 0
 
-    def _start(self, handle: Save, save: Any, commit: _Commit | None) -> None:
+    def _start(self, handle: Save, save: Any, commit: Commit | None) -> None:
         """Starts the thread that waits for a save."""
         with self._state:
             self._running.append((handle, save))
             _unfinished.add(self)
         try:
             threading.Thread(
-                target=_run, args=(self, handle, save, commit), name="stoker-save", daemon=True
+                target=run, args=(self, handle, save, commit), name="stoker-save", daemon=True
             ).start()
         except BaseException as error:
             handle._reported = True
@@ -318,7 +289,12 @@ class Checkpointer:
             if self._on_busy == "supersede":
                 other._reported = True
                 save.close()
-            other._done.wait()
+            if not other._done.wait(self._timeout if self._on_busy == "supersede" else None):
+                raise TimeoutError(
+                    f"the save of step {other.step} did not end within {self._timeout:g} s",
+                    "on_busy='supersede'",
+                    "look at the place that it writes to, or allow a longer timeout",
+                )
         self._check()
         return True
 
@@ -328,18 +304,35 @@ class Checkpointer:
             self._running = [pair for pair in self._running if pair[0] is not handle]
             if error is not None and not handle._reported:
                 self._failed.append(handle)
-            if not self._running and not self._failed:
+            if not self._running and not self._failed and self._tier is None:
                 _unfinished.discard(self)
 
-    def _retain(self) -> None:
-        if self._keep[0] > 0 and (self._ranks is None or self._ranks.rank == 0):
-            self.gc()
+    def _retain(self, step: int) -> None:
+        """After the commit of a step."""
+        if self._ranks is not None and self._ranks.rank != 0:
+            return
+        if self._tier is not None:
+            self._tier.saved(step)
+        else:
+            self._retain_main()
+
+    def _retain_main(self) -> None:
+        if self._keep[0] > 0:
+            _stoker.checkpoint_gc(self._engine._native, self._path, *self._keep, False)
+
+    def _upload_failed(self, step: int, error: BaseException) -> None:
+        """The next call raises it."""
+        handle = Save(step)
+        handle._end(error)
+        with self._state:
+            self._failed.append(handle)
+            _unfinished.add(self)
 
     def _check(self) -> None:
         """Raises the error of a save that failed in the background."""
         with self._state:
             failed, self._failed = self._failed, []
-            if not self._running:
+            if not self._running and self._tier is None:
                 _unfinished.discard(self)
         for handle in failed:
             if not handle._reported:
@@ -348,15 +341,26 @@ class Checkpointer:
             raise ArgumentError("the checkpointer is closed", "Checkpointer", "open another one")
 
     def wait(self) -> None:
-        """Waits until all saves ended, and raises the error of one that failed."""
+        """Waits until all saves and uploads ended, and raises the error of one that failed."""
         self._wait_for_running()
+        if self._tier is not None:
+            self._tier.wait(self._timeout)
         self._check()
 
     def close(self) -> None:
-        """Waits for running saves, frees the memory, and raises the error of a failed save."""
+        """Waits for running saves, and at most ``timeout`` seconds for uploads; frees the memory,
+        and raises the error of a failed save. An upload that does not end is a TimeoutError; the
+        next Checkpointer with these places goes on with it."""
         if self._watch is not None:
             self._watch.close()
         self._wait_for_running()
+        try:
+            if self._tier is not None and not self._closed:
+                self._tier.end(self._timeout)
+        finally:
+            self._free()
+
+    def _free(self) -> None:
         with self._hold():
             if not self._closed:
                 try:
@@ -364,6 +368,7 @@ class Checkpointer:
                 finally:
                     self._closed = True
                     self._writer.close()
+                    _unfinished.discard(self)
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -467,6 +472,8 @@ class Checkpointer:
                     f"step {step}",
                     "allow a longer deadline, or save to a faster place",
                 )
+            if self._tier is not None:
+                self._tier.flush_all(step, until, self._ranks)
         finally:
             self._writer.set_limits(*self._limits)
 
@@ -553,7 +560,7 @@ class Checkpointer:
                 result = self._use(number, use)
             except BaseException as caught:
                 error = caught
-            damaged = isinstance(error, _DAMAGE) and not isinstance(error, MissingKeyError)
+            damaged = isinstance(error, DAMAGE) and not isinstance(error, MissingKeyError)
             if self._ranks is not None:
                 self._ranks.check(None if damaged else error)
                 good = self._ranks.agree(error is None)
@@ -590,18 +597,33 @@ class Checkpointer:
         return steps
 
     def _use(self, step: int, use: Callable[[Reader], Any]) -> Any:
-        reader = Reader(self._engine, self._path, step)
-        try:
-            return use(reader)
-        finally:
-            reader.close()
+        """Calls use with a step of the first place where it is not damaged."""
+        places = [self._path] if self._tier is None else self._tier.places(step)
+        for index, place in enumerate(places):
+            try:
+                with contextlib.closing(Reader(self._engine, place, step)) as reader:
+                    return use(reader)
+            except MissingKeyError:
+                raise
+            except DAMAGE:
+                if index == len(places) - 1:
+                    raise
+        raise AssertionError("there is a place")
 
     # ---- manage ----
 
     def steps(self) -> list[CheckpointStep]:
-        """All steps, by number."""
+        """All steps, by number: of a local tier those that are committed in one of the places."""
+        found = {each.step: each for each in self._steps_of(self._path)}
+        if self._tier is not None:
+            for each in self._steps_of(self._tier.local):
+                if each.step not in found or found[each.step].status != "committed":
+                    found[each.step] = each
+        return [found[step] for step in sorted(found)]
+
+    def _steps_of(self, place: bytes) -> list[CheckpointStep]:
         try:
-            found = _stoker.checkpoint_list(self._engine._native, self._path)
+            found = _stoker.checkpoint_list(self._engine._native, place)
         except FileNotFoundError:
             return []
         return [
@@ -627,15 +649,30 @@ class Checkpointer:
 
     def pin(self, step: int) -> None:
         """Retention never removes the step."""
-        _stoker.checkpoint_pin(self._engine._native, self._path, step, True)
+        self._each_place(lambda place: _stoker.checkpoint_pin(self._native(), place, step, True))
 
     def unpin(self, step: int) -> None:
         """Takes the pin off."""
-        _stoker.checkpoint_pin(self._engine._native, self._path, step, False)
+        self._each_place(lambda place: _stoker.checkpoint_pin(self._native(), place, step, False))
 
     def remove(self, step: int) -> None:
         """Removes a step that is not pinned."""
-        _stoker.checkpoint_remove(self._engine._native, self._path, step)
+        self._each_place(lambda place: _stoker.checkpoint_remove(self._native(), place, step))
+
+    def _native(self) -> Any:
+        return self._engine._native
+
+    def _each_place(self, call: Callable[[bytes], None]) -> None:
+        """Calls it for the places that have the step."""
+        places = [self._path] if self._tier is None else [self._tier.local, self._path]
+        failures: list[BaseException] = []
+        for place in places:
+            try:
+                call(place)
+            except (FileNotFoundError, MissingError) as error:
+                failures.append(error)
+        if len(failures) == len(places):
+            raise failures[-1]
 
     def gc(self, *, dry_run: bool = False) -> tuple[int, int, int]:
         """Applies retention, and removes what dead saves left.
@@ -645,55 +682,9 @@ class Checkpointer:
         found: tuple[int, int, int] = _stoker.checkpoint_gc(
             self._engine._native, self._path, *self._keep, dry_run
         )
+        if self._tier is not None and not dry_run:
+            self._tier.retain()
         return found
-
-
-class _Commit:
-    """The end of a save of several ranks."""
-
-    def __init__(self, ranks: checkpoint_ranks.Ranks, writer: Any) -> None:
-        self.ranks, self.writer = ranks, writer
-        self.step = checkpoint_ranks.NO_STEP
-        self.values: str | None = None
-        self.save_id = ranks.next_id()
-        self.digest = b"\0" * 32
-        self.save: Any = None
-
-    def __call__(self, failure: BaseException | None) -> None:
-        part = b""
-        if failure is None:
-            try:
-                part = self.save.part()
-            except BaseException as error:  # the other ranks wait for this one
-                failure = error
-        self.ranks.commit(self.step, self.save_id, part, self.digest, failure, self._commit)
-
-    def _commit(self, parts: bytes) -> None:
-        self.writer.commit(self.step, self.values, self.ranks.count, self.save_id, parts)
-
-
-def _run(owner: Checkpointer, handle: Save, save: Any, commit: Any) -> None:
-    """Waits for a save; the library works without the GIL."""
-    failure: BaseException | None = None
-    try:
-        finish(save, handle)
-    except BaseException as error:
-        failure = error
-    if commit is not None:
-        try:
-            commit(failure)
-        except BaseException as error:
-            failure = failure or error
-    if failure is None:
-        try:
-            owner._retain()
-        except BaseException as error:
-            failure = error
-    with contextlib.suppress(Exception):
-        save.close()
-    handle._error = failure
-    owner._ended(handle, failure)
-    handle._end(failure)
 
 
 # With running saves, or with failed ones that were not reported: kept until the end of the process.
@@ -707,6 +698,9 @@ def _finish_all() -> None:
         if checkpointer._process != os.getpid():
             continue  # the threads of a parent do not exist after a fork
         checkpointer._wait_for_running()
+        if checkpointer._tier is not None:
+            with contextlib.suppress(TimeoutError):  # the next process goes on with the upload
+                checkpointer._tier.end(checkpointer._timeout)
         for handle in checkpointer._failed:
             if not handle._reported:
                 warnings.warn(

@@ -1,0 +1,217 @@
+"""A local tier: commit in a local folder, upload in the background, restore over both places."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy
+import pytest
+import stoker
+import write_server
+
+
+def state(step, count=100_000):
+    return {"step": step, "a": numpy.full(count, step, "f4")}
+
+
+def same(value, step):
+    return value["step"] == step and bool((value["a"] == step).all())
+
+
+def steps_of(place):
+    with stoker.Checkpointer(place) as ckpt:
+        return [found.step for found in ckpt.steps() if found.status == "committed"]
+
+
+def flip(folder, step):
+    path = pathlib.Path(folder, f"step-{step:010}", "shard-00000.safetensors")
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+
+
+def verify(place):
+    command = [os.environ["STOKER_COMMAND"], "ckpt", "verify", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(params=["folder", "store"])
+def main(request, tmp_path, monkeypatch):
+    if request.param == "folder":
+        yield str(tmp_path / "main")
+        return
+    server = write_server.serve()
+    write_server.lead_to(server, monkeypatch)
+    yield "s3://b/run"
+    server.close()
+
+
+def test_commit_and_upload(main, tmp_path):
+    local = tmp_path / "local"
+    with stoker.Checkpointer(main, local=local, keep_last=3, local_keep_last=1) as ckpt:
+        assert ckpt.restore(state(0)) is None
+        for step in range(1, 6):
+            ckpt.save(step, state(step), metrics={"loss": 1.5}, wait=True)
+            assert steps_of(local)[-1] == step  # committed when save() says so
+            ckpt.wait()
+        assert steps_of(main) == [3, 4, 5] and steps_of(local) == [5]
+        assert [found.step for found in ckpt.steps()] == [3, 4, 5]
+        assert ckpt.steps()[0].metrics == {"loss": 1.5}
+        target = state(0)
+        assert ckpt.restore(target) == 5 and same(target, 5)
+        assert ckpt.restore(target, step=3) == 3 and same(target, 3)
+        assert ckpt._tier.places(5)[0] == os.fsencode(local)
+        flip(local, 5)  # the other place has it
+        assert ckpt.restore(target) == 5 and same(target, 5)
+        ckpt.pin(4)
+        for step in (6, 7, 8):
+            ckpt.save(step, state(step))
+        ckpt.wait()
+        assert 4 in steps_of(main) and 8 in steps_of(main)
+    if "://" not in main:
+        verify(main)
+        assert not [name for name in os.listdir(main) if name.startswith(".")]
+        a, b = (pathlib.Path(place, "step-0000000008") for place in (main, local))
+        for name in os.listdir(a):
+            if name.startswith("shard"):
+                assert (a / name).read_bytes() == (b / name).read_bytes()
+    assert same(stoker.load(main), 8)
+
+
+def test_a_lost_local_folder(main, tmp_path):
+    """Another machine goes on with the main place."""
+    with stoker.Checkpointer(main, local=tmp_path / "one") as ckpt:
+        ckpt.save(1, state(1))
+    with stoker.Checkpointer(main, local=tmp_path / "two") as ckpt:
+        target = state(0)
+        assert ckpt.restore(target) == 1 and same(target, 1)
+        ckpt.save(2, state(2))
+    with stoker.Checkpointer(main, local=tmp_path / "one") as ckpt:  # with an old local step
+        assert ckpt.restore(target) == 2 and same(target, 2)
+
+
+def test_frequency_and_backlog(tmp_path):
+    """Uploads that are slower than saves leave steps out, and never the newest one."""
+    main, local = tmp_path / "main", tmp_path / "local"
+    with stoker.Checkpointer(main, local=local, upload_every=10, local_keep_last=3) as ckpt:
+        for step in (5, 10, 15, 20, 25):
+            ckpt.save(step, state(step), wait=True)
+            ckpt.wait()
+    assert steps_of(main) == [10, 20] and steps_of(local) == [15, 20, 25]
+    with stoker.Checkpointer(
+        tmp_path / "m", local=tmp_path / "l", bandwidth="1MiB", keep_every=3, keep_last=9
+    ) as ckpt:
+        begin = time.monotonic()
+        for step in range(1, 8):
+            ckpt.save(step, state(step), wait=True)
+        assert time.monotonic() - begin < 5  # the limit is that of uploads
+        ckpt.wait()
+    uploaded = steps_of(tmp_path / "m")
+    assert uploaded[-1] == 7 and 3 in uploaded and 6 in uploaded and len(uploaded) < 7
+
+
+def test_two_saves_of_one_step(tmp_path):
+    """A step that the main place has with other contents is an error, and main is read."""
+    with stoker.Checkpointer(tmp_path / "main") as ckpt:
+        ckpt.save(1, state(1))
+    ckpt = stoker.Checkpointer(tmp_path / "main", local=tmp_path / "local")
+    ckpt.save(1, state(2), wait=True)
+    with pytest.raises(FileExistsError) as caught:
+        ckpt.wait()
+    assert "step 1 was not uploaded" in "".join(caught.value.__notes__)
+    target = state(0)
+    assert ckpt.restore(target) == 1 and same(target, 1)
+    ckpt.close()
+
+
+def test_damage_is_not_uploaded(tmp_path):
+    main, local = tmp_path / "main", tmp_path / "local"
+    with stoker.Checkpointer(local) as ckpt:
+        ckpt.save(1, state(1))
+        ckpt.save(2, state(2))
+    flip(local, 2)
+    ckpt = stoker.Checkpointer(main, local=local)  # goes on with the upload of step 2
+    with pytest.raises(stoker.CorruptError):
+        ckpt.wait()
+    assert steps_of(main) == []
+    assert ckpt.restore(state(0)) == 1
+    ckpt.close()
+
+
+def test_close_has_a_deadline(tmp_path):
+    main, local = tmp_path / "main", tmp_path / "local"
+    ckpt = stoker.Checkpointer(main, local=local, bandwidth="1MiB", timeout=1)
+    ckpt.save(1, state(1, 8_000_000), wait=True)
+    begin = time.monotonic()
+    with pytest.raises(stoker.TimeoutError, match="upload of step 1"):
+        ckpt.close()
+    assert time.monotonic() - begin < 10
+    assert steps_of(main) == [] and steps_of(local) == [1]
+    with stoker.Checkpointer(main, local=local):
+        pass
+    assert steps_of(main) == [1]
+    verify(main)
+
+
+def test_emergency(tmp_path):
+    """The limit of bandwidth does not hold before a deadline."""
+    main, local = tmp_path / "main", tmp_path / "local"
+    with stoker.Checkpointer(main, local=local, bandwidth="1MiB") as ckpt:
+        ckpt.save_on_signal(deadline=20)
+        ckpt.save(1, state(1, 8_000_000), wait=True)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ckpt.stopping(2, state(2, 8_000_000))
+        assert 2 in steps_of(main)
+        ckpt._tier.stop()
+
+
+KILLED = """
+import sys, numpy, stoker
+ckpt = stoker.Checkpointer(sys.argv[1], local=sys.argv[2], keep_last=3, bandwidth=sys.argv[3])
+state = {"step": 0, "a": numpy.zeros(300_000, "f4")}
+step = ckpt.restore(state) or 0
+assert state["step"] == step and (state["a"] == step).all()
+print("ready", flush=True)
+while True:
+    step += 1
+    ckpt.save(step, {"step": step, "a": numpy.full(300_000, step, "f4")}, wait=True)
+    print(step, flush=True)
+"""
+
+
+def test_kill(tmp_path, rounds=6):
+    """kill -9 between commit and upload: no committed step is lost, and both places verify."""
+    main, local = tmp_path / "main", tmp_path / "local"
+    rng, newest, uploaded = random.Random(2), 0, 0
+    for number in range(rounds):
+        rate = ("100MiB", "2MiB")[number % 2]
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(main), str(local), rate],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(rng.random() * 0.5)
+        child.send_signal(signal.SIGKILL)
+        said = [int(line) for line in child.stdout.read().split("\n")[:-1] if line.isdigit()]
+        child.wait()
+        newest = max(said, default=newest)
+        for place in (main, local):
+            if place.exists():
+                for step in steps_of(place):
+                    assert same(stoker.load(place, step=step), step)
+        assert steps_of(local)[-1:] >= [newest][:newest]
+    with stoker.Checkpointer(main, local=local) as ckpt:
+        ckpt.wait()
+        assert ckpt.latest() >= newest > 0
+        ckpt.gc()
+    uploaded = steps_of(main)
+    assert uploaded[-1] == steps_of(local)[-1] >= newest
+    verify(main)
+    verify(local)
