@@ -7,10 +7,12 @@ the manifest, and one tells all ranks whether it is committed.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import secrets
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ __all__ = ["Ranks", "choose", "parts_of"]
 _PART = 80 + 8 + 32 + 8  # at least struct stoker_checkpoint_part
 _SAVE = 8 + 40  # step and save_id
 _TEXT = 1024
+_STORE_S = 5
 NO_STEP = 2**64 - 1  # of a save that failed before its step was known
 
 
@@ -42,8 +45,10 @@ class Ranks:
         self.timeout = timeout
         self.group = self.new_group()
         self.saves = 0
+        self.arrivals: _Arrivals | None = None
         nonce = self.share(secrets.token_bytes(8) if self.rank == 0 else b"", 8)
         self.nonce = nonce.hex()
+        self.arrivals = _Arrivals.open(self.nonce, self.rank, self.count)
 
     def new_group(self) -> Any:
         """A process group of all ranks, for collectives of one thread; all ranks call it."""
@@ -69,8 +74,11 @@ class Ranks:
             return call()
         except RuntimeError as error:
             text = str(error).partition("\n")[0].partition(". This is typically")[0][:300]
+            absent = self.arrivals.absent() if self.arrivals is not None else []
+            names = ", ".join(map(str, absent[:20])) + (" ..." if len(absent) > 20 else "")
+            who = f"rank {names}" if absent else "a rank"
             raise TimeoutError(
-                f"a rank did not answer while the ranks {what}: {text}",
+                f"{who} did not answer while the ranks {what}: {text}",
                 f"rank {self.rank} of {self.count}",
                 f"look at the other ranks; the deadline is {self.timeout:g} s",
             ) from error
@@ -83,6 +91,8 @@ class Ranks:
         if data:
             own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         every = [torch.empty_like(own) for _ in range(self.count)]
+        if self.arrivals is not None:
+            self.arrivals.arrive()
         self.run("exchanged results", lambda: self.dist.all_gather(every, own, group=self.group))
         return [bytes(part.numpy()) for part in every]
 
@@ -148,6 +158,54 @@ class Ranks:
             raise failure
         if wrong is not None:
             raise RankError(wrong, f"rank {self.rank} of {self.count}", "save again")
+
+
+class _Arrivals:
+    """Which ranks came to the exchanges: a number of each rank in the store of torch.distributed.
+
+    An exchange that failed says nothing about the rank that is missing; the numbers do.
+    """
+
+    def __init__(self, store: Any, rank: int, ranks: int) -> None:
+        self._store, self._rank, self._ranks = store, rank, ranks
+        self._number = 0
+
+    @staticmethod
+    def open(nonce: str, rank: int, ranks: int) -> _Arrivals | None:
+        """None: this version of torch has no such store."""
+        import torch.distributed as dist
+
+        try:
+            from torch.distributed.distributed_c10d import _get_default_store
+
+            own = _get_default_store().clone()  # with a connection of its own
+            own.set_timeout(datetime.timedelta(seconds=_STORE_S))
+            store = dist.PrefixStore(f"stoker/{nonce}", own)
+            store.set(str(rank), "0")
+        except (ImportError, AttributeError, RuntimeError, NotImplementedError):
+            return None
+        return _Arrivals(store, rank, ranks)
+
+    def arrive(self) -> None:
+        """Before each exchange."""
+        self._number += 1
+        with contextlib.suppress(RuntimeError):  # the exchange will fail, too
+            self._store.set(str(self._rank), str(self._number))
+
+    def absent(self) -> list[int]:
+        """The ranks that did not come to the last exchange. Waits a few seconds at most."""
+        found: list[int] = []
+
+        def ask() -> None:
+            with contextlib.suppress(RuntimeError):
+                names = [str(rank) for rank in range(self._ranks)]
+                numbers = [int(number) for number in self._store.multi_get(names)]
+                found.extend(r for r, number in enumerate(numbers) if number < self._number)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(2 * _STORE_S)
+        return found
 
 
 def _text_of(failure: BaseException | None) -> bytes:

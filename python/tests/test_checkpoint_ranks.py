@@ -143,15 +143,34 @@ try:
     ckpt.save(2, again, wait=True)
     raise SystemExit("no error")
 except stoker.TimeoutError as error:
-    assert "a rank did not answer" in str(error), error
+    assert "rank 1 did not answer" in str(error), error
 assert time.monotonic() - begin < 65
+assert ckpt.latest() == 1
+print("fine", flush=True)
+os._exit(0)
+"""
+HANGS = """
+ckpt = stoker.Checkpointer(folder + "-2", timeout=4)
+ckpt.save(1, state(True), wait=True)
+again = state(True)
+dist.barrier()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(0)
+begin = time.monotonic()
+try:
+    ckpt.save(2, again, wait=True)
+    raise SystemExit("no error")
+except stoker.TimeoutError as error:
+    assert "rank 1 did not answer" in str(error), error
+assert time.monotonic() - begin < 30
 assert ckpt.latest() == 1
 print("fine", flush=True)
 os._exit(0)
 """
 
 
-def ranks(body, folder, world, init, died=()):
+def ranks(body, folder, world, init, died=(), stopped=()):
     children = [
         subprocess.Popen(
             [sys.executable, "-c", HEAD + body + TAIL, str(folder), str(rank), str(world),
@@ -163,9 +182,14 @@ def ranks(body, folder, world, init, died=()):
         )
         for rank in range(world)
     ]
-    for rank, child in enumerate(children):
+    for rank, child in reversed(list(enumerate(children))):
+        if rank in stopped:
+            continue
         output = child.communicate(timeout=220)[0]
         assert child.returncode == (-9 if rank in died else 0), output
+    for rank in stopped:
+        children[rank].kill()
+        children[rank].wait()
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +236,8 @@ def test_ranks_that_save_or_restore_differently(tmp_path):
 def test_a_rank_that_dies(tmp_path):
     ranks(KILLED, tmp_path / "run", 2, tmp_path / "init", died={1})
     assert stoker.load(tmp_path / "run")["epoch"] == 3
+
+
+def test_a_rank_that_hangs(tmp_path):
+    ranks(HANGS, tmp_path / "run", 3, tmp_path / "init", stopped={1})
+    assert stoker.load(tmp_path / "run-2")["epoch"] == 3
