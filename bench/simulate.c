@@ -1,5 +1,5 @@
 /* An epoch of a large cluster, simulated: 10^9 samples of 1 MB, 4,096 nodes of 8 ranks. Asserts
- * that each sample comes exactly once and that no node has more blocks open than the formula says.
+ * that each sample occurs exactly once and that no node has more blocks open than the formula says.
  * Arguments: samples, nodes, threads. bench/run.py simulate compiles and runs it; prints one JSON
  * line, exits with 1 where an assertion does not hold. */
 #include <stdio.h>

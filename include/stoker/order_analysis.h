@@ -142,10 +142,10 @@ struct stoker_order_proof {
     uint64_t slots; /* enumerated */
     uint64_t steps; /* steps whose samples were compared with those of another world size */
     uint64_t histories, resizes, kills;
-    uint64_t failures; /* 0: each sample comes exactly once in all of them */
+    uint64_t failures; /* 0: each sample occurs exactly once in all of them */
     char failure[256]; /* the first failure */
 };
-/* Verifies by enumeration that each sample comes exactly once an epoch (with tail drop: except
+/* Verifies by enumeration that each sample occurs exactly once an epoch (with tail drop: except
  * those after the last step) for each world size, in each random run and in the run of the
  * segments, and that a step has the same samples for all world sizes. O(samples * (worlds + runs) *
  * epochs). With a mix or a sampling: that each position comes once with its sample and, unless

@@ -6,7 +6,7 @@ static PyMethodDef functions[] = {
     {"mix_samples", stk_py_mix_samples, METH_VARARGS, "Samples of an epoch of a mix."},
     {"token_rows_batch", stk_py_token_rows_batch, METH_VARARGS, "Rows of documents in memory."},
     {"url_alias", stk_py_url_alias, METH_O,
-     "The URL without credentials, which now stands for it."},
+     "The URL without credentials; the process resolves it to the URL."},
     {"url_redact", stk_py_url_redact, METH_O, "The URL without credentials."},
     {"location", stk_py_location, METH_VARARGS, "Location of a bucket and of this machine."},
     {"stat", stk_py_stat, METH_VARARGS, "Kind, size and version of a file or object."},

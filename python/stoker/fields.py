@@ -148,7 +148,7 @@ def _member(extensions: Extensions, path: str | None, where: str) -> tuple[str |
         extensions, _, inner = extensions.partition(":")
         if path is not None or not inner:
             raise ArgumentError(
-                f"path {path!r} beside {inner!r}", where, "pass one path, as in 'json:width'"
+                f"path {path!r} and {inner!r}", where, "pass one path, as in 'json:width'"
             )
         path = inner
     if path is not None and (not isinstance(path, str) or not path or "\0" in path):

@@ -373,10 +373,10 @@ class _Copy(_Job):
             return
         where = f"{fsspec_source.shown(source)!r} and {self.to!r}"
         if _is_in(b[1], a[1]):
-            raise ArgumentError("the destination lies in the source", where,
+            raise ArgumentError("the destination is inside the source", where,
                                 "copy to a path outside the source")
         if self.request.delete and _is_in(a[1], b[1]):
-            raise ArgumentError("the source lies in the destination, and would be removed", where,
+            raise ArgumentError("the source is inside the destination, and would be removed", where,
                                 "use a destination outside the source")
 
     def _plan_item(

@@ -696,7 +696,7 @@ class StokerFile(AbstractBufferedFile):
             self._spool.flush()
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                error.add_note("what is written lies in the folder for temporary files until it "
+                error.add_note("the written data is in the folder for temporary files until it "
                                f"is closed; let TMPDIR name another than {tempfile.gettempdir()}")
             raise
 

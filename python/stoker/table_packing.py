@@ -421,7 +421,7 @@ class _Reader:
                 with open(path, "rb") as file:
                     return self._bounded(file.read(self.bytes_max + 1), path)
             except OSError as problem:
-                failure = os_error(problem, path, "mend the table, or give base=")
+                failure = os_error(problem, path, "repair the table, or give base=")
                 if problem.errno in _ROW_ERRORS:
                     raise _RowFailed(failure) from None
                 if attempt == self.retries:

@@ -175,7 +175,7 @@ def test_a_source_within_the_destination(world, full):
     world.put("s3", "a/d", b"d")
     refused("s3://data/a/b", "s3://data/a/", "would be removed")
     refused("s3://data/a/b/", "s3://data", "would be removed")
-    refused("s3://data/a", "s3://data/a/b", "lies in the source")
+    refused("s3://data/a", "s3://data/a/b", "is inside the source")
     assert below(full) == want and len(world.below("s3")) == 2
     assert json.loads(told("sync", "--delete", "--json", "s3://data/a", "s3://data/a"))[
         "files_removed"] == 0

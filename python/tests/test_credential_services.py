@@ -102,4 +102,4 @@ def test_silence_is_told(services, tmp_path):
                   **of_instance(services))
     told = json.loads(done.stdout)
     assert told["credentials"] == "anonymous" and "does not answer" in told["from"]
-    assert "asked again" in told["steps"][-1]["why"]
+    assert "queried again" in told["steps"][-1]["why"]

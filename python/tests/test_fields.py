@@ -198,7 +198,7 @@ BAD = [
     ({"json": b'{"a": "1"}'}, stoker.Int("json:a"), stoker.FormatError, "text found"),
     ({"json": b'{"a": 1'}, stoker.Float("json:a"), stoker.TruncatedError, "JSON"),
     ({"mp": b"\xdd\xff\xff\xff\xff"}, stoker.Int("mp:0"), stoker.TruncatedError, "MessagePack"),
-    ({"bin": b"12345678"}, stoker.Array("bin"), stoker.FormatError, "none of"),
+    ({"bin": b"12345678"}, stoker.Array("bin"), stoker.FormatError, "is not json"),
     ({"txt": b"ab\xff"}, stoker.Text("txt"), stoker.FormatError, "UTF-8"),
     ({"cls": b"x"}, stoker.Int("cls"), stoker.CorruptError, "number"),
 ]

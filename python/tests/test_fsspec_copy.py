@@ -214,7 +214,7 @@ def test_sync_removes_nothing_in_doubt(memory, tree, tmp_path, engine):
         (tmp_path / "none", "memory://far", "none"),
         ("memory://far/sub", "memory://far", "would be removed"),
         ("memory://far/sub/../sub", "memory://far/", "would be removed"),
-        ("memory://far", "memory://far/sub", "lies in the source"),
+        ("memory://far", "memory://far/sub", "is inside the source"),
         (tree / "plain", "memory://far", "is a file"),
         (tree, "memory://far/a", "destination is a file"),
     ]:

@@ -649,7 +649,7 @@ def test_command_proves(sources):
         done = order(
             sources, "--mix", "3,2,1", "--batch", "20", "--verify", *world, *histories, *arguments
         )
-        assert done.returncode == 0 and "each position comes exactly once" in done.stdout
+        assert done.returncode == 0 and "each position occurs exactly once" in done.stdout
     other = order(sources, "--mix", "3,2,1", "--batch", "20", "--diff", "seed=1")
     assert other.returncode == 1 and "order: epoch 0 position 0" in other.stdout
     same = order(sources, "--mix", "3,2,1", "--batch", "20", "--diff", "batch=10,world=2")

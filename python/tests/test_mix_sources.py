@@ -259,7 +259,7 @@ def test_command(sources):
     done = order(paths, *settings, "--at", "2", "--json")
     assert [json.loads(line)["sample"] for line in done.stdout.splitlines()] == want[2]
     done = order(paths, *settings, "--verify", "--world-sizes", "1,2,3", "--random-runs", "5")
-    assert done.returncode == 0 and "each position comes exactly once" in done.stdout
+    assert done.returncode == 0 and "each position occurs exactly once" in done.stdout
     for question in ([], ["--simulate"], ["--find", "bird/000.jpg"], ["--diff", "seed=4"]):
         done = order(paths, *settings, *question)
         assert done.returncode == (question[:1] == ["--diff"]), done.stderr

@@ -293,7 +293,7 @@ def test_verify():
         assert proof["exactly_once"] and proof["failures"] == 0
         assert proof["histories"] == 5 and proof["resizes"] > 0 and proof["kills"] > 0
         assert proof["slots"] > 2 * 8 * 2900
-    assert "each sample comes exactly once" in run(*words, "--verify", "--world-sizes", "1,48")
+    assert "each sample occurs exactly once" in run(*words, "--verify", "--world-sizes", "1,48")
     assert "does not divide" in run(*words, "--verify", "--world-sizes", "5", status=2)
 
 
@@ -306,7 +306,7 @@ def test_verify_a_run():
         assert proof["histories"] == proof["worlds"] == 0
         assert proof["slots"] >= 9003 - 64 * 3 + 3 * 128 + 200 * 15
     text = run(*words, "--scenario", "8x16:10-3,2x32")
-    assert "each sample comes exactly once: in 3 epochs" in text and "1 kills" in text
+    assert "each sample occurs exactly once: in 3 epochs" in text and "1 kills" in text
     both = rows(*words, "--batch", 4, "--scenario", "8x16:10-3,2x32", "--world-sizes", "1,4")[0]
     assert (both["worlds"], both["histories"], both["stretches"]) == (2, 20, 2)
     # Counted by hand: 10 steps of 128, then steps of 64 from position 7 x 128 on.

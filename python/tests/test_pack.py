@@ -262,11 +262,11 @@ def test_a_destination_inside_of_the_source(tmp_path, monkeypatch):
     (tmp_path / "set" / "below").mkdir()
     (tmp_path / "link").symlink_to("set")
     for destination in ("set/dst", "set/below/dst", "link/dst", "set/below/../dst"):
-        with pytest.raises(stoker.ArgumentError, match="in the source"):
+        with pytest.raises(stoker.ArgumentError, match="inside the source"):
             stoker.pack([tmp_path / "link"], tmp_path / destination)
     monkeypatch.chdir(tmp_path / "set" / "below")
     for source in ("..", tmp_path / "set"):
-        with pytest.raises(stoker.ArgumentError, match="in the source"):
+        with pytest.raises(stoker.ArgumentError, match="inside the source"):
             stoker.pack(source, "dst")
     assert sorted(path.name for path in (tmp_path / "set").iterdir()) == ["a.tar", "below"]
     stoker.pack(tmp_path / "set" / "a.tar", tmp_path / "set" / "dst")  # a tar is no folder

@@ -36,7 +36,7 @@ static int check_first(const struct stoker_dataset *before, const struct stoker_
             return status;
         }
         if (strcmp(path, now) != 0) {
-            return changed(error, "a shard is gone, or another one stands before it", path);
+            return changed(error, "a shard was removed, or another one precedes it", path);
         }
         if (location->sizes[i] != stk_index_shard_bytes(before->index, i) ||
             (before->mtimes && location->mtimes[i] != before->mtimes[i])) {
@@ -286,8 +286,8 @@ static int joined_layout(struct stoker_dataset *joined, struct stoker_dataset *c
     joined->url_ends = stk_alloc(count, sizeof *joined->url_ends);
     joined->files.ranges = stk_alloc(count, sizeof *joined->files.ranges);
     if (!joined->url_ends || !joined->files.ranges) {
-        return stk_fail(error, -ENOMEM, "cannot put data sets together", "free memory",
-                        "%zu data sets", count);
+        return stk_fail(error, -ENOMEM, "cannot join data sets", "free memory", "%zu data sets",
+                        count);
     }
     joined->files.range_count = (uint32_t)count;
     for (size_t i = 0; i < count; i++) {
@@ -347,16 +347,16 @@ int stoker_dataset_join(struct stoker_dataset *const *parts, size_t part_count,
         is_sound = parts[i]->engine == parts[0]->engine && !stk_dataset_is_joined(parts[i]);
     }
     if (!is_sound) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "these data sets cannot be put together",
-                        "give opened ones of one engine, none of them put together already",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "these data sets cannot be joined",
+                        "pass open data sets of one engine, none of them already joined",
                         "%zu data sets", part_count);
     }
     options = parts[0]->options;
     options.index_path = NULL;
     urls = stk_alloc(part_count, sizeof *urls);
     if (!urls) {
-        return stk_fail(error, -ENOMEM, "cannot put data sets together", "free memory",
-                        "%zu data sets", part_count);
+        return stk_fail(error, -ENOMEM, "cannot join data sets", "free memory", "%zu data sets",
+                        part_count);
     }
     for (size_t i = 0; i < part_count; i++) {
         urls[i] = parts[i]->options.urls[0];

@@ -520,7 +520,7 @@ static int scan_round(void *context, uint64_t round, struct stoker_error *error)
 int stk_shard_scan_stopped(struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CLOSED, "the index is not finished",
-                    "run 'stoker index' again: it goes on", "it was stopped");
+                    "run 'stoker index' again: it resumes", "it was stopped");
 }
 
 int stk_shard_scan(struct stoker_dataset *dataset, const struct stk_shard_scan_callbacks *calls,

@@ -485,7 +485,7 @@ int stk_index_add_class(struct stk_index *index, const char *name, struct stoker
                         "more than %u", STK_INDEX_CLASSES_MAX);
     }
     if (number != count) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a class name comes twice",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a class name occurs twice",
                         "name each class once", "'%s'", name);
     }
     return 0;

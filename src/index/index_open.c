@@ -317,8 +317,8 @@ static int read_texts(const struct stk_index_map *map, const struct stk_index_fi
             return stk_fail(error, status, "cannot map an index", "free memory", "'%s'", map->name);
         }
         if (status < 0 || number != count) {
-            return stk_index_map_fail(map, section->at + at, "a text is too many or comes twice",
-                                      error);
+            return stk_index_map_fail(map, section->at + at,
+                                      "a text is superfluous or occurs twice", error);
         }
         at += bytes;
     }

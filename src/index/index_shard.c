@@ -100,7 +100,7 @@ int stk_index_shard_add(struct stk_index_shard_builder *builder, struct stk_view
         return add_unnamed(builder, name, offset, bytes, error);
     }
     if (extension.bytes == 7 && memcmp(extension.data, "__key__", 7) == 0) {
-        return fail_member(builder, key, offset, "the extension '__key__' stands for the key",
+        return fail_member(builder, key, offset, "the extension '__key__' is reserved for the key",
                            error);
     }
     if (key.bytes > builder->index->options.key_bytes_max ||
@@ -703,7 +703,7 @@ static int fail(const struct stk_index_shard_builder *builder, int status, uint6
         stk_fail(&cause, status, "members of a sample are apart",
                  "write a sample's members one after another ('tar --sort=name'), or raise "
                  "member_gap_max",
-                 "its key came before, more than %u members ago",
+                 "its key occurred before, more than %u members ago",
                  builder->index->options.member_gap_max);
     } else if (status == STOKER_ERROR_LIMIT) {
         stk_fail(&cause, status, "the shard passes a limit of the index",

@@ -21,8 +21,8 @@ static int fail_scattered(const struct stk_fetch *fetch, struct stoker_error *er
 
     stk_index_path_text(fetch->pending->loader->dataset->index, fetch->members.span.shard, path);
     return stk_fail(error, STOKER_ERROR_SCATTERED,
-                    "members of a sample lie too far apart in a compressed shard",
-                    "pack the data set anew", "'%s'", path);
+                    "members of a sample are too far apart in a compressed shard",
+                    "pack the data set again", "'%s'", path);
 }
 
 static void close_stream(struct stoker_loader *loader)

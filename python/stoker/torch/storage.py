@@ -292,7 +292,7 @@ class StorageReader(_Place, _Reader):
             part = json.loads(tree)["dcp"] if tree and tree.startswith(_TREE) else None
             if part is None:
                 raise FormatError(
-                    "the checkpoint is none of torch.distributed.checkpoint",
+                    "this is not a checkpoint of torch.distributed.checkpoint",
                     f"'{name}'",
                     "read it with stoker.load(), or a Checkpointer",
                 )

@@ -41,7 +41,7 @@ SEED = "__seed__"
 OUTPUTS = ("torch", "numpy")
 _NOT_HERE = {
     "pin_memory": "give pin_memory to the DataLoader",
-    "refresh": "each loop whose workers are new sees the data that are there then",
+    "refresh": "a loop with new workers uses the data that exists at that time",
     "worker": "the DataLoader numbers its workers",
     "worker_count": "the DataLoader numbers its workers",
 }

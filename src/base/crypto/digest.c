@@ -8,11 +8,11 @@
 #include <openssl/sha.h>
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(struct stk_sha256), "the context fits");
-_Static_assert(_Alignof(SHA256_CTX) <= _Alignof(struct stk_sha256), "and lies well");
+_Static_assert(_Alignof(SHA256_CTX) <= _Alignof(struct stk_sha256), "the alignment fits");
 _Static_assert(sizeof(SHA_CTX) <= sizeof(struct stk_sha1), "the context fits");
-_Static_assert(_Alignof(SHA_CTX) <= _Alignof(struct stk_sha1), "and lies well");
+_Static_assert(_Alignof(SHA_CTX) <= _Alignof(struct stk_sha1), "the alignment fits");
 _Static_assert(sizeof(MD5_CTX) <= sizeof(struct stk_md5), "the context fits");
-_Static_assert(_Alignof(MD5_CTX) <= _Alignof(struct stk_md5), "and lies well");
+_Static_assert(_Alignof(MD5_CTX) <= _Alignof(struct stk_md5), "the alignment fits");
 
 void stk_sha256_init(struct stk_sha256 *sha)
 {

@@ -28,7 +28,7 @@ struct stk_codec_row_shape { /* of the caller's row buffers */
 
 /* Every error about the content of an image ends with one of these. */
 #define STK_CODEC_ADVICE_DAMAGED                                                                   \
-    "fetch the file again; on_error=\"skip\" replaces damaged samples while training goes on"
+    "fetch the file again; on_error=\"skip\" replaces damaged samples while training continues"
 #define STK_CODEC_ADVICE_CONVERT "save the image as an ordinary 8-bit JPEG, PNG or WebP"
 
 int stk_codec_jpeg_probe(struct stk_view bytes, struct stk_codec_info *info_out,

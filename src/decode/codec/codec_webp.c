@@ -112,7 +112,7 @@ static int find_frame(struct stk_view bytes, const WebPBitstreamFeatures *featur
         if (frame.x + (uint64_t)frame.width > (uint32_t)features->width ||
             frame.y + (uint64_t)frame.height > (uint32_t)features->height) {
             return stk_fail(error, STOKER_ERROR_CORRUPT,
-                            "the webp animation's first frame lies outside of it",
+                            "the webp animation's first frame is outside of it",
                             STK_CODEC_ADVICE_DAMAGED, "%ux%u at %u,%u", frame.width, frame.height,
                             frame.x, frame.y);
         }

@@ -21,7 +21,7 @@ struct stk_jpeg_index {
 static int fail_file(int status, const char *what, struct stoker_error *error)
 {
     return stk_fail(error, status, "the marks of JPEGs are not used",
-                    "make them anew: stoker index --jpeg-index", "%s", what);
+                    "make it again: stoker index --jpeg-index", "%s", what);
 }
 
 /* Returns the data at this position after checking its pages, NULL if it is out of bounds or

@@ -10,7 +10,7 @@
 
 #include "decode/jpeg_index/jpeg_index.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is used as it lies");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is used without conversion");
 
 #define STK_JPEG_INDEX_HEADER_MAGIC "STOKERJM"
 #define STK_JPEG_INDEX_FOOTER_MAGIC "MJREKOTS"

@@ -204,6 +204,6 @@ int stk_helper_process_locate(char *path, size_t capacity, struct stoker_error *
         }
     }
     return stk_fail_errno(error, ENOENT, "the decode helper '" PROGRAM "' is not there",
-                          "install stoker whole, or name the program by sandbox_helper",
+                          "install all of stoker, or name the program with sandbox_helper",
                           "beside '%s'", own);
 }

@@ -409,7 +409,7 @@ static int check_reply(struct stk_sandbox_worker *helper, struct request *reques
 
     if ((!whole && !head) || answer->protocol != STK_HELPER_PROTOCOL ||
         answer->sequence != helper->sequence) {
-        return nonsense(helper, request->words, "not an answer to what was asked", error);
+        return nonsense(helper, request->words, "not an answer to the command", error);
     }
     request->value = answer->value;
     if (answer->kind == STK_HELPER_DONE && head && answer->value <= request->value_max) {

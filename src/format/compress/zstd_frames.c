@@ -255,7 +255,7 @@ int stk_zstd_frames_decompress(const struct stk_zstd_frames *frames, struct stk_
     if (ZSTD_isError(got)) {
         return damaged(error, at->in, ZSTD_getErrorName(got));
     }
-    return got == bytes ? 0 : damaged(error, at->in, "the frame has fewer bytes than was said");
+    return got == bytes ? 0 : damaged(error, at->in, "the frame has fewer bytes than stated");
 }
 
 int stk_zstd_frames_read_head(struct stk_view file, uint8_t *out, size_t bytes, size_t *got_out,

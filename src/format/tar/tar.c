@@ -273,7 +273,7 @@ static int header_step(struct stk_tar *tar, struct stk_tar_step *step, struct st
         }
         return fail(error, STOKER_ERROR_CORRUPT,
                     tar->marked ? start : start + offsetof(struct tar_header_disk, sum),
-                    tar->marked ? "after the end marker comes neither another tar nor zeros"
+                    tar->marked ? "after the end marker follows neither another tar nor zeros"
                                 : "the header's checksum is wrong");
     }
     if (tar->marked && has_records(&tar->global)) {
@@ -298,7 +298,7 @@ static int end_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoke
     }
     if (tar->marked && !is_zero(tar->block, tar->held)) {
         return fail(error, STOKER_ERROR_CORRUPT, start,
-                    "after the end marker comes neither another tar nor zeros");
+                    "after the end marker follows neither another tar nor zeros");
     }
     if (tar->position == 0) {
         return fail(error, STOKER_ERROR_EMPTY, 0, "the object has no bytes");
@@ -364,7 +364,7 @@ static int read_member(struct stk_tar *tar, const struct tar_header_disk *header
     if (type == 'S' || type == 'M' || tar->chain.sparse || tar->global.sparse) {
         stk_fail(error, STOKER_ERROR_UNSUPPORTED, "cannot read this tar member",
                  "write the tar again without --sparse and --multi-volume",
-                 type == 'M' ? "it goes on from another volume" : "it is a GNU sparse file");
+                 type == 'M' ? "it continues from another volume" : "it is a GNU sparse file");
         stk_error_set_location(error, NULL, start, text);
         return STOKER_ERROR_UNSUPPORTED;
     }
@@ -440,7 +440,7 @@ static int begin_payload(struct stk_tar *tar, uint8_t type, uint64_t bytes,
     }
     if (type != 'g' && ++tar->chain_count > CHAIN_MAX) {
         return fail(error, STOKER_ERROR_CORRUPT, start,
-                    "more than 16 extended headers come before one member");
+                    "more than 16 extended headers precede one member");
     }
     padded = stk_round_up(bytes, BLOCK_BYTES);
     if (!stk_add(tar->position, padded, &end) || end > tar->size) {
@@ -489,7 +489,7 @@ static int payload_step(struct stk_tar *tar, struct stk_tar_step *step, struct s
     }
     if (payload.bytes < padded && data[payload.bytes] != '\0') { /* others read on to the NUL */
         return fail(error, STOKER_ERROR_CORRUPT, tar->payload_start,
-                    "a long name goes on behind its end");
+                    "a long name continues after its end");
     }
     if (payload.bytes > tar->limits.name_bytes_max) {
         return fail(error, STOKER_ERROR_LIMIT, tar->payload_start,

@@ -37,7 +37,7 @@ static const struct foreign_row other_rows[] = {
     {"Feather", TABLE, 0, 4, "FEA1"},
     {"HDF5", TABLE, 0, 8, "\x89HDF\r\n\x1a\n"},
     {"SQLite", TABLE, 0, 16, "SQLite format 3"},
-    {"a Megatron index", "name the .bin; its .idx is found beside it", 0, 9, "MMIDIDX\0\0"},
+    {"a Megatron index", "name the .bin; its .idx is found next to it", 0, 9, "MMIDIDX\0\0"},
     {"litgpt's or lightning's PKDS", TABLE, 0, 7, "LITPKDS"},
     {"PNG", "name token files", 0, 8, "\x89PNG\r\n\x1a\n"},
     {"PDF", "name token files", 0, 5, "%PDF-"},

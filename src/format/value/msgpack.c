@@ -246,7 +246,7 @@ static const char *objection(const msgpack_object *object)
         return stk_utf8_check(text, &bad) ? NULL : "text that is not UTF-8";
     }
     if (object->type == MSGPACK_OBJECT_EXT && object->via.ext.type == -1) {
-        return is_time(&object->via.ext) ? NULL : "a time that is none";
+        return is_time(&object->via.ext) ? NULL : "an invalid time";
     }
     for (uint32_t i = 0; object->type == MSGPACK_OBJECT_ARRAY && i < object->via.array.size && !why;
          i++) {

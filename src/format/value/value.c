@@ -32,7 +32,7 @@ enum stk_value_encoding stk_value_encoding_of(const char *extension, struct stk_
 
 static int unknown(struct stoker_error *error)
 {
-    return stk_fail(error, STOKER_ERROR_FORMAT, "a member is none of json, msgpack, npy and npz",
+    return stk_fail(error, STOKER_ERROR_FORMAT, "a member is not json, msgpack, npy or npz",
                     "give its name such an extension, or read it as bytes", "unknown format");
 }
 

@@ -304,7 +304,7 @@ int stk_value_tree_flat_open(struct stk_value_tree *tree, struct stk_view bytes,
     if (!is_flat(copy, bytes.bytes)) {
         stk_free(copy);
         return stk_fail(error, STOKER_ERROR_CORRUPT, "the parser answered nonsense on this member",
-                        "look at it with care: it may be made for that", "a document that is none");
+                        "look at it with care: it may be made for that", "an invalid document");
     }
     *tree = (struct stk_value_tree){&of_flat, copy + sizeof(struct flat_head), copy};
     return 0;

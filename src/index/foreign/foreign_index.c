@@ -322,7 +322,7 @@ static int check_end(struct import *import, uint64_t end)
         zeros = buffer[i] == 0;
     }
     return zeros ? 0
-                 : reject(import, "the shard ends before the last member, or goes on behind it");
+                 : reject(import, "the shard ends before the last member, or continues after it");
 }
 
 int stk_foreign_index_header_offset(const struct stk_index *index, const struct stk_sample *sample,

@@ -189,10 +189,10 @@ static void test_refused(void)
         const char *note;
     } rows[] = {
         {"older", NULL, AS_TOLD, true, "older than its shard"},
-        {"longer", NULL, LONGER, false, "goes on behind it"},
+        {"longer", NULL, LONGER, false, "continues after it"},
         {"no end", NULL, NO_END, false, "ends before"},
         {"cut", NULL, CUT, false, "shorter"},
-        {"two tars", NULL, OTHER_TAR_BEHIND, false, "goes on behind it"},
+        {"two tars", NULL, OTHER_TAR_BEHIND, false, "continues after it"},
         {"packed", NULL, PACKED, false, "shorter"},
         {"another format", "0 152\n", AS_TOLD, false, "version"},
         {"no names", "v1.1 1\njpg 512 700\n", AS_TOLD, false, "version"},

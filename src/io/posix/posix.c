@@ -360,14 +360,14 @@ static int choose_backend(struct stk_posix *posix, struct stoker_error *error)
 
     posix->io.table = &threads_table;
     if (posix->options.backend == STOKER_IO_THREADS) {
-        snprintf(posix->reason, sizeof posix->reason, "asked for by the options");
+        snprintf(posix->reason, sizeof posix->reason, "requested by the options");
         return 0;
     }
     status = stk_uring_probe(posix->reason, sizeof posix->reason);
     if (status == 0) {
         posix->io.table = &uring_table;
     } else if (posix->options.backend == STOKER_IO_URING) {
-        return stk_fail(error, status, "io_uring was asked for but does not work",
+        return stk_fail(error, status, "io_uring was requested but does not work",
                         "allow io_uring, or let stoker choose the backend", "%s", posix->reason);
     }
     return 0;

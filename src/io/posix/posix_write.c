@@ -557,7 +557,7 @@ static int fail_place(struct stoker_error *error, int number, const char *what, 
         {EMFILE, "raise the limit of open files (ulimit -n)"},
         {ENFILE, "raise the limit of open files of the machine (sysctl fs.file-max)"},
         {ENOMEM, "give the process more memory"},
-        {EIO, "check the disk and the kernel's log (dmesg): what was written may be lost"},
+        {EIO, "check the disk and the kernel's log (dmesg): written data may be lost"},
         {ESTALE, "the file was replaced on the server: start again"},
     };
     const char *advice = "see errno(3) for the reason; check the file system";

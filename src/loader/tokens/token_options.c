@@ -96,7 +96,7 @@ static const char *refuse_rules(const struct stoker_token_loader_options *option
     if (windows && !options->has_eod &&
         (options->boundary_labels == STOKER_BOUNDARY_MASKED ||
          options->positions == STOKER_POSITIONS_RESET)) {
-        return "in windows eod tells where documents end: name it";
+        return "windows need eod to find the ends of documents: set it";
     }
     if (!is_share(options->fim_rate) || !is_share(options->fim_spm_rate) ||
         !is_share(options->fim_fragment_rate)) {

@@ -142,7 +142,7 @@ static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
                 want = is_mix ? proof->want[stretch[i]] : want;
             }
             if (got != want) {
-                fail(proof, got > want ? "a sample came too often" : "a sample did not come", world,
+                fail(proof, got > want ? "a sample occurs too often" : "a sample is missing", world,
                      &(struct run_position){epoch, first + i});
             }
         }
@@ -151,7 +151,8 @@ static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
         others += seen[sample] > 0 && proof->want[sample] == 0;
     }
     if (others > 0) {
-        fail(proof, "a sample came that has no place", world, &(struct run_position){epoch, 0});
+        fail(proof, "a sample occurs that has no position", world,
+             &(struct run_position){epoch, 0});
     }
 }
 
@@ -296,7 +297,7 @@ static void check_passes(struct proof *proof, const struct passes *of, uint32_t 
         if ((counts[of->first + i] > of->times || is_short) && proof->result.failures++ == 0) {
             snprintf(proof->result.failure, sizeof proof->result.failure,
                      "%s in a pass: source or stage %u, pass %llu, sample %llu of it, %u times",
-                     is_short ? "a sample did not come" : "a sample came too often", number,
+                     is_short ? "a sample is missing" : "a sample occurs too often", number,
                      (unsigned long long)pass, (unsigned long long)(i % of->part.samples),
                      counts[of->first + i]);
         }

@@ -233,7 +233,7 @@ static int check_options(const struct stoker_order *order,
         }
     } else if (order->schedule.order.options.shuffle != STOKER_SHUFFLE_BLOCK ||
                order->schedule.order.group_blocks == 0) {
-        advice = "take the block shuffle, and a whole block for each group";
+        advice = "use the block shuffle, and at least one complete block for each group";
     } else if (partition->world_size % options->nodes != 0 || groups % options->nodes != 0) {
         advice = "give a number of nodes that divides the ranks and the groups";
     } else if (stride % groups != 0) {

@@ -265,8 +265,7 @@ static int parse_operand(struct parser *parser, uint32_t *operand_out)
             operand.modulus =
                 status == 1 && literal.kind == STK_PREDICATE_INT ? literal.integer : 0;
             if (status >= 0 && operand.modulus <= 0) {
-                status = fail_syntax(parser,
-                                     "what stands behind % in a subset is a whole number above 0");
+                status = fail_syntax(parser, "% in a subset needs a whole number above 0 after it");
             }
         }
     } else if (status == 0) {
@@ -494,7 +493,7 @@ static int finish(struct parser *parser, int status)
 {
     skip_blanks(parser);
     if (status == 0 && parser->at < parser->text.bytes) {
-        status = fail_syntax(parser, "a subset goes on behind its end");
+        status = fail_syntax(parser, "text follows the end of a subset");
     }
     if (status < 0) {
         stk_predicate_deinit(parser->query);

@@ -241,7 +241,7 @@ static const struct option options[] = {
     {"diff", "SETTINGS", COMMAND_ORDER, OPTION_TEXT, FIELD(diff), 0, 0,
      "first difference from another configuration: seed=1,window-blocks=128,world-size=16 ..."},
     {"verify", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(verify), 0, 0,
-     "verify by enumeration that each sample comes exactly once"},
+     "verify by enumeration that each sample occurs exactly once"},
     {"world-sizes", "N,N", COMMAND_ORDER, OPTION_TEXT, FIELD(world_sizes), 0, 0,
      "world sizes that --verify checks; default: up to 8 divisors of a step"},
     {"random-runs", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(random_runs), 1, UINT32_MAX,

@@ -40,6 +40,6 @@ static int run_words(int argc, char **argv)
         words[i + 1] = argv[i];
     }
     execv(path, words);
-    term_fail(strerror(errno), path, "it is installed beside stoker: install both again");
+    term_fail(strerror(errno), path, "it is installed next to stoker: install both again");
     return EXIT_ENVIRONMENT;
 }

@@ -12,7 +12,7 @@ const struct command command_presign = {
     .name = "presign",
     .bit = COMMAND_PRESIGN,
     .usage = "[options] URL...",
-    .summary = "Sign URLs of objects of S3: whoever has one needs no credentials",
+    .summary = "Sign URLs of S3 objects; requests with them need no credentials",
     .more = "Prints one URL a line. It is a secret until it expires. Signing needs no permission;\n"
             "whether the credentials may read the object shows when the URL is used.\n",
     .run = run,

@@ -193,10 +193,10 @@ static void proof_print(const struct proof *proof)
     printf("%s: in %llu epochs",
            sum->failures ? "FAILED"
            : proof->setup->has_mix
-               ? "each position comes exactly once, each sample once an epoch of its source"
+               ? "each position occurs exactly once, each sample once an epoch of its source"
            : proof->setup->choice.is_there
-               ? "each position comes exactly once, each sample as often a pass as requested"
-               : "each sample comes exactly once",
+               ? "each position occurs exactly once, each sample as often a pass as requested"
+               : "each sample occurs exactly once",
            (unsigned long long)proof->epochs);
     for (size_t i = 0; i < proof->world_count; i++) {
         printf("%s %u", i ? "" : " with world sizes", proof->worlds[i]);
@@ -263,7 +263,7 @@ static void simulation_print(const struct order_setup *setup,
     uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
 
-    printf("%s of %s samples came", term_count(a, got->samples),
+    printf("%s of %s samples were delivered", term_count(a, got->samples),
            term_count(b, stoker_order_samples(setup->order)));
     printf(" in %s steps to %s nodes", term_count(a, got->steps), term_count(b, nodes));
     printf(" of %llu ranks; %s missing", (unsigned long long)(options.world_size / nodes),

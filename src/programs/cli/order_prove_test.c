@@ -22,7 +22,7 @@ int stoker_order_verify(const struct stoker_order *order,
     proof_out->histories = options->histories;
     proof_out->failures = ++fake.verified == fake.fails_at;
     snprintf(proof_out->failure, sizeof proof_out->failure, "%s",
-             proof_out->failures ? "a sample came too often" : "");
+             proof_out->failures ? "a sample occurs too often" : "");
     return fake.status;
 }
 

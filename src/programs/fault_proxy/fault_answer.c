@@ -257,7 +257,7 @@ static void make_text(struct stk_fault_answer *answer, const struct stk_fault_ru
         stk_fault_text_bytes(&body, rule->body, strlen(rule->body));
     } else if (fault != STK_FAULT_REDIRECT && fault != STK_FAULT_ANSWER) {
         add_error(&body, rule->code ? rule->code : default_code(answer->status),
-                  "A fault that was asked for");
+                  "A fault that was requested");
     }
     end_answer(answer, rule, &body, date, to_head);
 }

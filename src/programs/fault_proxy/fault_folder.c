@@ -65,7 +65,7 @@ int stk_fault_folder_answer(struct stk_fault_answer *answer, struct stk_fault_fo
     if (file < 0) {
         return errno == EACCES || errno == EXDEV || errno == ELOOP
                    ? stk_fault_answer_error(answer, 403, "AccessDenied", "Not readable", to_head)
-                   : stk_fault_answer_error(answer, 404, "NoSuchKey", "There is none", to_head);
+                   : stk_fault_answer_error(answer, 404, "NoSuchKey", "Not found", to_head);
     }
     return answer_file(answer, body_out, file, head);
 }
@@ -352,7 +352,7 @@ static int answer_list(struct stk_fault_answer *answer, int folder, const char *
     int status;
 
     if (top < 0 || !page) {
-        status = page ? stk_fault_answer_error(answer, 404, "NoSuchBucket", "There is none", false)
+        status = page ? stk_fault_answer_error(answer, 404, "NoSuchBucket", "Not found", false)
                       : -ENOMEM;
         goto done;
     }

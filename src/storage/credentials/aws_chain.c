@@ -86,7 +86,7 @@ static int from_environment(struct stk_credential_chain *search, struct stk_cred
                             struct stoker_error *error)
 {
     if (search->options->profile) {
-        stk_credential_chain_log(search, "a profile was asked for by name");
+        stk_credential_chain_log(search, "a profile was requested by name");
         return 0;
     }
     return environment_keys(search, found, error);
@@ -277,7 +277,7 @@ static int check_role(const struct stk_aws_profile *profiles, const char *profil
     } else if (depth >= STK_STS_CHAIN_MAX) {
         what = "the source_profiles of a profile go in a circle";
     } else if (stk_aws_profile_get(profiles, profile, "mfa_serial")) {
-        what = "a role asks for a code of a device (mfa_serial), and nobody is there to type it";
+        what = "a role needs the code of an MFA device (mfa_serial), and there is no prompt for it";
     }
     *next_out = next;
     return what ? stk_fail(error, STOKER_ERROR_FORMAT, what, "correct the profile", "profile '%s'",
@@ -628,7 +628,7 @@ static int metadata_token(struct stk_credential_chain *search,
         search->unreachable = "the metadata service of an EC2 instance";
         stk_credential_chain_log(
             search,
-            "no metadata service of an EC2 instance answers at %s, which is asked again "
+            "no metadata service of an EC2 instance answers at %s, which is queried again "
             "in a minute (in a container it answers only where its hop limit is 2 or "
             "more)",
             service->base);
@@ -678,7 +678,7 @@ static int from_metadata(struct stk_credential_chain *search, struct stk_credent
     int status;
 
     if (!search->options->http) {
-        stk_credential_chain_log(search, "the metadata service is not asked here");
+        stk_credential_chain_log(search, "the metadata service is not queried here");
         return 0;
     }
     status = stk_ec2_metadata_find(search, &service, error);

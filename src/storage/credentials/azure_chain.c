@@ -306,7 +306,7 @@ static int send_managed(struct stk_credential_chain *search, struct stk_auth_req
         search->unreachable = "the identity service of a virtual machine";
         stk_credential_chain_log(
             search,
-            "no identity service of a virtual machine answers at %s, which is asked "
+            "no identity service of a virtual machine answers at %s, which is queried "
             "again in a minute",
             identity->endpoint);
         return 0;
@@ -334,7 +334,7 @@ static int from_managed(struct stk_credential_chain *search, struct stk_credenti
         client = stk_environment_get("DEFAULT_IDENTITY_CLIENT_ID");
     }
     if (!auth || (client && strpbrk(client, "&?#% "))) {
-        stk_credential_chain_log(search, "the identity service is not asked here");
+        stk_credential_chain_log(search, "the identity service is not queried here");
         stk_auth_request_close(auth);
         return 0;
     }

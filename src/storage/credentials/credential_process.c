@@ -64,7 +64,7 @@ int stk_credential_process_run(const char *command, char *out, size_t out_bytes,
             fail_program(words[0], "credential_process wrote too much, or cannot be read", error);
     } else if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0) {
         status = stk_fail(error, -EACCES, "credential_process failed",
-                          "run it by hand: what it wrote is not shown here", "'%.128s', %s %d",
+                          "run it by hand: its output is not shown here", "'%.128s', %s %d",
                           words[0], WIFEXITED(ended) ? "status" : "signal",
                           WIFEXITED(ended) ? WEXITSTATUS(ended) : WTERMSIG(ended));
     }

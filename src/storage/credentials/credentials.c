@@ -117,7 +117,7 @@ int stk_credential_provider_get(struct stk_credential_provider *provider,
         if (provider->locked.refreshing) {
             if (pthread_cond_timedwait(&provider->changed, &provider->lock, &until) == ETIMEDOUT) {
                 status =
-                    stk_fail(error, STOKER_ERROR_TIMEOUT, "no credentials came",
+                    stk_fail(error, STOKER_ERROR_TIMEOUT, "no credentials were received",
                              "run 'stoker creds explain URL' for the sources that are searched",
                              "a refresh of more than %d seconds", WAIT_S);
             }
@@ -335,7 +335,7 @@ static int store_locked(struct stk_credential_provider *provider, struct stk_cre
                                  "a service that returned credentials "
                                  "does not answer",
                                  "wait: it is queried again soon", "%s", silent)
-                      : stk_fail(error, STOKER_ERROR_MISSING, "credentials are gone",
+                      : stk_fail(error, STOKER_ERROR_MISSING, "credentials are no longer found",
                                  "run 'stoker creds explain URL' for the sources that are searched",
                                  "the source that had them before");
     }
@@ -448,9 +448,9 @@ static int search_chain(const struct stk_credential_options *options,
         *found =
             (struct stk_credentials){.kind = STK_CREDS_ANONYMOUS, .expires_ns = STK_CREDS_NEVER};
         snprintf(found->source, sizeof found->source, "%s%s%s%s: unsigned requests",
-                 options->anonymous ? "asked for" : "no credentials",
+                 options->anonymous ? "requested" : "no credentials",
                  search->unreachable ? " (" : "", search->unreachable ? search->unreachable : "",
-                 search->unreachable ? " does not answer, and is asked again)" : "");
+                 search->unreachable ? " does not answer, and is queried again)" : "");
     }
     *unreachable_out = search->unreachable;
     stk_aws_profile_close(&search->profiles);

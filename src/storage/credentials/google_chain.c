@@ -553,7 +553,7 @@ static int from_metadata(struct stk_credential_chain *search, struct stk_credent
     }
     auth = search->options->http ? stk_auth_request_open(STK_HTTP_GET) : NULL;
     if (!auth) {
-        stk_credential_chain_log(search, "the metadata server is not asked here");
+        stk_credential_chain_log(search, "the metadata server is not queried here");
         return 0;
     }
     snprintf(auth->url, sizeof auth->url,
@@ -568,7 +568,7 @@ static int from_metadata(struct stk_credential_chain *search, struct stk_credent
         search->unreachable = "Google's metadata server";
         stk_credential_chain_log(
             search,
-            "no metadata server of Google answers at %s, which is asked again in a "
+            "no metadata server of Google answers at %s, which is queried again in a "
             "minute",
             host ? host : METADATA);
     } else if (!auth->google) {

@@ -152,7 +152,7 @@ static void store_addresses(struct name *name, struct addrinfo *list, int number
     }
     if (!list || name->count == 0) {
         snprintf(name->problem, sizeof name->problem, "%s",
-                 list ? "it has none that can be asked" : gai_strerror(number));
+                 list ? "it has no usable address" : gai_strerror(number));
     }
     if (list) {
         freeaddrinfo(list);

@@ -502,7 +502,7 @@ static int fail_checksum(struct stoker_error *error, uint64_t first, uint64_t la
                     checksum ? "an object's bytes are not as its checksum says"
                              : "the bytes are not as the server's checksum says",
                     "look at the server, at proxies and the memory of this machine",
-                    "bytes %" PRIu64 "-%" PRIu64 ": the server tells %s, what came is %s", first,
+                    "bytes %" PRIu64 "-%" PRIu64 ": the server reports %s, received %s", first,
                     last, expected, actual);
 }
 

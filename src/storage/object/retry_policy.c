@@ -297,7 +297,7 @@ static const struct reported_text {
     {"InvalidAccessKeyId", 0, -EACCES, "the server does not know the access key",
      "run 'stoker creds explain URL' for its source; keys are valid at one endpoint"},
     {"SignatureDoesNotMatch", 0, -EACCES, "the signature is not the one that the server expects",
-     "the secret key may be another's ('stoker creds explain URL' tells where it is from), or a "
+     "the secret key may be of another account ('stoker creds explain URL' shows its source), or a "
      "proxy changes requests"},
     {"RequestTimeTooSkewed", 0, -EACCES, "the clock of this machine differs from the server's",
      "set this machine's clock: 'timedatectl' shows it"},
@@ -413,7 +413,7 @@ static void describe_retry_after(struct stk_operation *operation,
 
     if (told_ms > STK_STORE_RETRY_AFTER_MAX_MS) {
         snprintf(operation->error.advice, sizeof operation->error.advice,
-                 "the server asks to come back in %" PRIu64 " s: use fewer connections then",
+                 "the server requests a retry in %" PRIu64 " s: use fewer connections then",
                  told_ms / 1000);
     }
 }
@@ -505,7 +505,7 @@ static int fail_refused(struct stk_operation *operation, const struct stk_http_r
     }
     if (answer->code == 403 && strcasestr(response->message, "request has expired")) {
         return stk_fail(&operation->error, -EACCES, "the signed URL has expired",
-                        "sign it anew, with a longer time", "HTTP %u %s: %s", answer->code,
+                        "sign it again, with a longer time", "HTTP %u %s: %s", answer->code,
                         response->code, response->message);
     }
     if (is_locked(operation, response)) {
@@ -630,8 +630,8 @@ int stk_store_check_response(struct stk_http_request *request,
 
     if (is_foreign_page(operation, answer)) {
         return stk_fail(&request->error, STOKER_ERROR_CORRUPT,
-                        "a web page came in place of the store's answer", LOGIN_ADVICE, "HTTP %u",
-                        answer->code);
+                        "a web page was received in place of the store's answer", LOGIN_ADVICE,
+                        "HTTP %u", answer->code);
     }
     if (operation->info && operation->info->etag[0] && stk_http_header(answer, "ETag", &value) &&
         !same_etag(operation->info->etag, value)) {
@@ -646,7 +646,7 @@ int stk_store_check_response(struct stk_http_request *request,
     if (answer->code == 206) {
         if (!stk_http_header(answer, "Content-Range", &value) ||
             !stk_store_parse_content_range(value, &first, &last, &total)) {
-            return fail_header(request, "a range came without Content-Range", "HTTP 206");
+            return fail_header(request, "a range was received without Content-Range", "HTTP 206");
         }
         if (first != begin || last != end - 1 ||
             (answer->content_bytes != UINT64_MAX && answer->content_bytes != end - begin)) {

@@ -155,7 +155,7 @@ static void test_retry_after(void)
         T_TRUE("whose speed is compared", exchange.request.group != 0);
         if (row->status) {
             T_ERROR(row->name, &error);
-            T_HAS(row->name, error.advice, "come back in 3");
+            T_HAS(row->name, error.advice, "requests a retry in 3");
         }
         stk_object_url_free(place);
         stk_store_close(store);

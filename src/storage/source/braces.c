@@ -358,7 +358,7 @@ static int append(struct tree *tree, uint32_t parent, uint32_t *last, uint32_t c
 
 static int too_many(struct tree *tree)
 {
-    return stk_fail(tree->error, STOKER_ERROR_LIMIT, "braces stand for too many names",
+    return stk_fail(tree->error, STOKER_ERROR_LIMIT, "braces expand to too many names",
                     "name the folder instead, or use a glob", "'%.200s', at most %llu names",
                     tree->pattern, (unsigned long long)tree->count_max);
 }

@@ -63,7 +63,7 @@ int stk_shared_limits_open(struct stk_shared_limits **limits_out,
     limits->fd = -1;
     limits->process = getpid();
     if (options->not_shared) {
-        snprintf(limits->why, sizeof limits->why, "asked to be");
+        snprintf(limits->why, sizeof limits->why, "disabled by an option");
     } else if (asked && asked[0]) {
         status = open_shared(limits, asked);
     } else {

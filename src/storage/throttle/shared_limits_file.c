@@ -25,7 +25,7 @@ int stk_shared_limits_file_open(const char *folder, int *fd_out,
     int fd = -1, status = -EAGAIN;
     void *map;
 
-    *reason_out = "it is made anew again and again";
+    *reason_out = "other processes replace it again and again";
     if (snprintf(path, sizeof path, "%s/stoker-%u-%u", folder, STK_SHARED_LIMITS_LAYOUT,
                  (unsigned)geteuid()) >= (int)sizeof path) {
         *reason_out = "its name is too long";
@@ -85,7 +85,7 @@ static int check(int fd, const char **reason_out)
     struct stat stat;
 
     if (fstat(fd, &stat) < 0) {
-        *reason_out = "it cannot be looked at";
+        *reason_out = "it cannot be inspected";
         return -errno;
     }
     if (!S_ISREG(stat.st_mode) || stat.st_uid != geteuid() || (stat.st_mode & 0077) != 0 ||

@@ -69,7 +69,7 @@ static void test_members(void)
     T_EQ("closing gives all", told.connections, 7);
     stk_shared_limits_close(a);
     T_EQ("alone", stk_shared_limits_open(&alone, &options, NULL), 0);
-    T_STR("and says so", stk_shared_limits_note(alone), "asked to be");
+    T_STR("and says so", stk_shared_limits_note(alone), "disabled by an option");
     stk_shared_limits_request(alone, 5, now_ns);
     T_TRUE("with a budget of its own", stk_shared_limits_acquire(alone, now_ns));
     stk_shared_limits_close(alone);

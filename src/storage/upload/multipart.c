@@ -24,10 +24,11 @@ static int fail_answer(const struct stk_upload *upload, struct stoker_error *err
 static int fail_lost(struct stk_upload *upload, struct stoker_error *error)
 {
     atomic_store_explicit(&upload->lost, true, memory_order_relaxed);
-    return stk_fail(error, STOKER_ERROR_CHANGED, "the store no longer has this upload",
-                    "look who ends or removes uploads there (a rule of the bucket, another copy of "
-                    "the same), and start it again",
-                    "'%.400s'", upload->place.url);
+    return stk_fail(
+        error, STOKER_ERROR_CHANGED, "the store no longer has this upload",
+        "check what ends or removes uploads there (a rule of the bucket, another copy of "
+        "the same), and start it again",
+        "'%.400s'", upload->place.url);
 }
 
 int stk_multipart_create(struct stk_upload *upload, struct stoker_error *error)

@@ -194,9 +194,10 @@ int stk_write_request_check_reply(const struct stk_write_request *write_request,
     }
     stk_checksum_text(&ours, expected);
     stk_checksum_text(&reported.body, actual);
-    return stk_fail(error, STOKER_ERROR_CORRUPT, "the server answers of other bytes than were sent",
+    return stk_fail(error, STOKER_ERROR_CORRUPT,
+                    "the server's answer is for other bytes than were sent",
                     "check the server and proxies between: answers may be mixed up",
-                    "'%.300s': sent %s, told %s", object->url, expected, actual);
+                    "'%.300s': sent %s, reported %s", object->url, expected, actual);
 }
 
 uint32_t stk_body_checksum_for_url(const struct stk_object_url *object, uint32_t check)

@@ -107,7 +107,7 @@ void stk_walk_fail(struct stk_walk *walk, int status, const struct stoker_error 
         walk->locked.status = status;
         walk->locked.error = *error;
         if (error->status != status) { /* the failed call set no error */
-            stk_fail(&walk->locked.error, status, "the listing cannot be gone on with",
+            stk_fail(&walk->locked.error, status, "the listing cannot be continued",
                      "free memory; list smaller folders one by one", "'%.400s'", walk->path);
         }
         atomic_store_explicit(&walk->stop, true, memory_order_relaxed);

@@ -76,7 +76,7 @@ static int fail_mismatch(struct stk_copy_file *file, struct stoker_error *error)
     stk_store_count_damaged(file->store);
     return stk_fail(error, STOKER_ERROR_CORRUPT, "an object's bytes are not as its checksum says",
                     "look at the server, at proxies and the memory of this machine",
-                    "'%.400s'%s bytes %llu-%llu: the server tells %s, what came is %s", file->from,
+                    "'%.400s'%s bytes %llu-%llu: the server reports %s, received %s", file->from,
                     part, (unsigned long long)told.first, (unsigned long long)told.last, want, got);
 }
 

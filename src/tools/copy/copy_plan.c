@@ -202,13 +202,13 @@ static int check_nesting(const struct stoker_copy *copy, const char *source,
         return 0; /* to other keys or another class: each object onto itself */
     }
     if (is_in(to, from)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination is inside the source",
                         "copy to a folder outside of it", "'%.300s' into '%.300s'", source,
                         copy->destination);
     }
     if (copy->options.delete_extra && is_in(from, to)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT,
-                        "the source lies in the destination, and would be removed",
+                        "the source is inside the destination, and would be removed",
                         "sync to a folder next to it", "'%.300s' in '%.300s'", source,
                         copy->destination);
     }

@@ -161,7 +161,7 @@ static void fill_endpoint(const char *url, uint32_t service, const struct stk_en
 
         snprintf(report->region, sizeof report->region, "%s", site->region);
         snprintf(report->region_from, sizeof report->region_from, "%s",
-                 site->region_source[0] ? site->region_source : "nobody says: the default");
+                 site->region_source[0] ? site->region_source : "not configured: the default");
         if (fill_host(url, site, report, &error) < 0) { /* the credentials are reported anyway */
             report->endpoint[0] = 0;
             snprintf(report->endpoint_from, sizeof report->endpoint_from, "%s: %s", error.what,
@@ -267,7 +267,7 @@ static int check_expiry(struct stoker_creds *report, struct stoker_error *error)
         }
     }
     return stk_fail(error, -EACCES, "the credentials have expired",
-                    "log in again, as with 'aws sso login', or renew them where they come from",
+                    "log in again, as with 'aws sso login', or renew them at their source",
                     "%.400s", report->from);
 }
 

@@ -38,7 +38,7 @@ static const struct row {
      "none", "", "https://bucket.s3.amazonaws.com", 0, 9, NULL, NULL},
     {"unsigned", "s3://bucket/key",
      {"AWS_NO_SIGN_REQUEST=YES", "AWS_ACCESS_KEY_ID=AK", "AWS_SECRET_ACCESS_KEY=" CANARY}, 0, "S3",
-     "anonymous", "asked for", "https://bucket.s3.amazonaws.com", 0, 0, NULL,
+     "anonymous", "requested", "https://bucket.s3.amazonaws.com", 0, 0, NULL,
      NULL},
     {"a server of one's own", "s3://bucket/key", {"AWS_ENDPOINT_URL=http://127.0.0.1:9000"}, 0,
      "S3", "anonymous", "", "http://127.0.0.1:9000", 0, 9, NULL, NULL},

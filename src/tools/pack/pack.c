@@ -342,7 +342,7 @@ static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
         char *above = stk_staging_path(at, "..", "");
 
         if (source) {
-            status = stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
+            status = stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination is inside the source",
                               "choose a folder next to it: files in the source would be read again",
                               "'%.200s' in '%.200s'", pack->destination, source);
         } else if (!above) {

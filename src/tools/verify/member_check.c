@@ -75,7 +75,7 @@ static const char *skip_reason(uint8_t type)
     case '5':
         return NULL;
     case '1':
-        return "a hard link whose target does not come before it";
+        return "a hard link whose target does not precede it";
     case '2':
         return "a symbolic link";
     default:
@@ -130,7 +130,7 @@ static int join_sample(struct stk_shard_check *check, struct stk_view key, uint6
     sample->flags |= STK_CHECK_SAMPLE_SCATTERED | STK_CHECK_SAMPLE_BAD;
     stk_fail(&cause, STOKER_ERROR_SCATTERED, "a key occurs again after other samples",
              "sort the members by key where the tar is created, or raise member_gap_max",
-             "%u members lie between", between);
+             "%u members are between", between);
     return stk_shard_check_add_finding(
         check, STOKER_FINDING_SCATTERED, &cause,
         &(struct stk_verify_spot){offset, check->member.key, check->member.extension}, error);

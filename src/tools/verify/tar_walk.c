@@ -64,7 +64,7 @@ static int add_error_finding(struct stk_shard_check *check,
              "copy the shard again, or leave out the samples there (--repair)"},
         [STK_SHARD_ERROR_CHECKSUM] =
             {STK_SHARD_DOUBT_CHECKSUM, STOKER_FINDING_PACKING,
-             "a checksum of the compression is wrong, and nothing else tells whether "
+             "a checksum of the compression is wrong, and nothing else shows whether "
              "the checksum or the data is",
              "copy the shard again; --repair leaves out unverified samples, with "
              "--keep-unverified it keeps them"},

@@ -112,7 +112,7 @@ static int report_problems(struct stoker_verify *verify, struct stk_verify_findi
     } rows[] = {
         [STK_SOURCE_UNREADABLE] = {STOKER_FINDING_UNREADABLE,
                                    "the file cannot be read: a link to nothing, a pipe or a device",
-                                   "mend the link, or remove it"},
+                                   "repair the link, or remove it"},
         [STK_SOURCE_EMPTY_CLASS] = {STOKER_FINDING_EMPTY, "a class folder has no images",
                                     "put images into it, remove it, or pass allow_empty"},
         [STK_SOURCE_SYSTEM_FILE] = {STOKER_FINDING_SKIPPED,
