@@ -1,6 +1,7 @@
 /* Goal: errors have what, where and advice; allocations fail when a test requests it; threads of
- * the library receive no signals.
+ * the library receive no signals; arrays grow; byte orders are right.
  * Method: rows of errors; every allocation fails once. Covers thread.c. */
+#include "base/byte_order.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "test/t.h"
@@ -108,8 +109,45 @@ static void test_cond(void)
     pthread_cond_destroy(&cond);
 }
 
+static void test_reserve(void)
+{
+    void *block = NULL;
+    uint64_t capacity = 0;
+
+    T_EQ("first", stk_reserve(&block, &capacity, 1, 4), 0);
+    T_EQ("at least", capacity, 64);
+    ((uint32_t *)block)[63] = 7;
+    T_EQ("enough", stk_reserve(&block, &capacity, 64, 4), 0);
+    T_EQ("unchanged", capacity, 64);
+    stk_mem_fail_nth(1);
+    T_EQ("no memory", stk_reserve(&block, &capacity, 65, 4), -ENOMEM);
+    stk_mem_fail_nth(0);
+    T_EQ("kept", capacity, 64);
+    T_EQ("doubles", stk_reserve(&block, &capacity, 65, 4), 0);
+    T_EQ("twice", capacity, 128);
+    T_EQ("the old items", ((uint32_t *)block)[63], 7);
+    T_EQ("the new items", ((uint32_t *)block)[127], 0);
+    T_EQ("more than twice", stk_reserve(&block, &capacity, 1000, 4), 0);
+    T_EQ("as wanted", capacity, 1000);
+    stk_free(block);
+}
+
+static void test_byte_order(void)
+{
+    uint8_t bytes[] = {0x01, 0x82, 0x03, 0x84}, back[4];
+
+    T_EQ("big16", stk_big16(bytes), 0x0182);
+    T_EQ("big32", stk_big32(bytes), 0x01820384);
+    T_EQ("little16", stk_little16(bytes), 0x8201);
+    T_EQ("little32", stk_little32(bytes), 0x84038201);
+    stk_put_little32(back, 0x84038201);
+    T_EQ("put", memcmp(back, bytes, 4), 0);
+}
+
 int main(void)
 {
+    test_reserve();
+    test_byte_order();
     test_cond();
     test_thread();
     test_errors();

@@ -1,6 +1,7 @@
 /* The allocator, with failure injection for tests. */
 #include "base/mem.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -48,6 +49,23 @@ void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_b
         memset(grown + old_count * item_bytes, 0, (new_count - old_count) * item_bytes);
     }
     return grown;
+}
+
+int stk_reserve(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes)
+{
+    uint64_t more = stk_max(stk_max(*capacity * 2, 64), want);
+    void *grown;
+
+    if (want <= *capacity) {
+        return 0;
+    }
+    grown = stk_realloc(*block, *capacity, more, item_bytes);
+    if (!grown) {
+        return -ENOMEM;
+    }
+    *block = grown;
+    *capacity = more;
+    return 0;
 }
 
 char *stk_strdup(const char *text)

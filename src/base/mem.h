@@ -12,6 +12,9 @@ void *stk_alloc(size_t count, size_t item_bytes);
 /* Keeps the first old_count items and zeroes the rest. Returns NULL if there is not enough memory;
  * the old block is unchanged then. */
 void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_bytes);
+/* Makes space for `want` items in a block that grows by doubling, to at least 64 items; new items
+ * are zero. Returns 0, or -ENOMEM: the block is unchanged then. */
+int stk_reserve(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes);
 char *stk_strdup(const char *text);
 void stk_free(void *block);
 

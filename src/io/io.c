@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int reserve(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes);
 static int compare_names(const void *left, const void *right);
 
 void stk_io_close(struct stk_io *io)
@@ -369,10 +368,10 @@ int stk_listing_add(struct stk_listing_builder *builder, const struct stk_entry 
     if (bytes > STK_LISTING_NAMES_BYTES_MAX - builder->names_bytes) {
         return -ENOMEM;
     }
-    status = reserve(&entries, &builder->capacity, builder->count + 1, sizeof *mine);
+    status = stk_reserve(&entries, &builder->capacity, builder->count + 1, sizeof *mine);
     builder->entries = entries;
     if (status == 0) {
-        status = reserve(&names, &builder->names_capacity, builder->names_bytes + bytes, 1);
+        status = stk_reserve(&names, &builder->names_capacity, builder->names_bytes + bytes, 1);
         builder->names = names;
     }
     if (status < 0) {
@@ -416,24 +415,6 @@ void stk_listing_builder_deinit(struct stk_listing_builder *builder)
     stk_free(builder->entries);
     stk_free(builder->names);
     *builder = (struct stk_listing_builder){0};
-}
-
-static int reserve(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes)
-{
-    uint64_t more = stk_max(*capacity * 2, 64);
-    void *grown;
-
-    if (want <= *capacity) {
-        return 0;
-    }
-    more = stk_max(more, want);
-    grown = stk_realloc(*block, *capacity, more, item_bytes);
-    if (!grown) {
-        return -ENOMEM;
-    }
-    *block = grown;
-    *capacity = more;
-    return 0;
 }
 
 /* strcmp compares as unsigned bytes. */

@@ -75,6 +75,44 @@ void stk_base64(const uint8_t *data, size_t bytes, char text_out[STK_BASE64_BYTE
     EVP_EncodeBlock((unsigned char *)text_out, data, (int)bytes);
 }
 
+static uint32_t base64_digit(uint8_t c)
+{
+    return c >= 'A' && c <= 'Z'   ? (uint32_t)c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26u
+           : c >= '0' && c <= '9' ? c - '0' + 52u
+           : c == '+'             ? 62u
+           : c == '/'             ? 63u
+                                  : 64u;
+}
+
+bool stk_base64_decode(struct stk_view text, uint8_t *data, size_t bytes)
+{
+    size_t whole = bytes / 3 * 4 + (bytes % 3 ? bytes % 3 + 1 : 0), padded = (bytes + 2) / 3 * 4;
+    uint32_t bits = 0, count = 0;
+    size_t used = 0;
+
+    if (text.bytes != padded) {
+        return false;
+    }
+    for (size_t i = 0; i < padded; i++) {
+        uint32_t value = base64_digit(text.data[i]);
+
+        if (i >= whole ? text.data[i] != '=' : value > 63) {
+            return false;
+        }
+        if (i < whole) {
+            bits = bits << 6 | value;
+            count += 6;
+        }
+        if (count >= 8) {
+            count -= 8;
+            data[used++] = (uint8_t)(bits >> count);
+            bits &= (1u << count) - 1;
+        }
+    }
+    return bits == 0; /* the rest of the last digit */
+}
+
 void stk_hex(const uint8_t *data, size_t bytes, char *text_out)
 {
     static const char digits[] = "0123456789abcdef";

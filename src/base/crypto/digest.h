@@ -45,5 +45,8 @@ void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16]);
 void stk_sha1(const void *data, size_t bytes, uint8_t digest_out[20]);
 #define STK_BASE64_BYTES 92u
 void stk_base64(const uint8_t *data, size_t bytes, char text_out[STK_BASE64_BYTES]);
+/* Decodes base64 of exactly `bytes` bytes, with padding. Returns false if the text is anything
+ * else. */
+bool stk_base64_decode(struct stk_view text, uint8_t *data_out, size_t bytes);
 
 #endif

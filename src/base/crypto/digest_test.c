@@ -58,9 +58,35 @@ static void test_hex(void)
     }
 }
 
+static void test_base64(void)
+{
+    static const struct base64_row {
+        const char *text;
+        size_t bytes; /* that the caller wants */
+        bool want;
+    } base64_rows[] = {{"", 0, true},        {"AQ==", 1, true},  {"AQI=", 2, true},
+                       {"AQID", 3, true},    {"+/8A", 3, true},  {"AR==", 1, false},
+                       {"AQJ=", 2, false},   {"AQ=", 1, false},  {"AQI=", 3, false},
+                       {"AQIDBA", 4, false}, {"AQ I", 3, false}, {"A===", 1, false}};
+
+    T_EACH(base64_row, row, base64_rows)
+    {
+        struct stk_view text = {(const uint8_t *)row->text, strlen(row->text)};
+        uint8_t bytes[8] = {0};
+        char back[STK_BASE64_BYTES];
+
+        T_EQ(row->text, stk_base64_decode(text, bytes, row->bytes), row->want);
+        if (row->want) {
+            stk_base64(bytes, row->bytes, back);
+            T_STR(row->text, back, row->text);
+        }
+    }
+}
+
 int main(void)
 {
     test_digests();
     test_hex();
+    test_base64();
     return t_finish();
 }

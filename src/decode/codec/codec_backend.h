@@ -9,6 +9,7 @@
 #ifndef DECODE_CODEC_CODEC_BACKEND_H
 #define DECODE_CODEC_CODEC_BACKEND_H
 
+#include "base/byte_order.h"
 #include "decode/codec/codec.h"
 #include "decode/codec/codec_arena.h"
 
@@ -109,26 +110,5 @@ uint8_t stk_exif_orientation(struct stk_view tiff);
 /* Returns tiff:Orientation of an XMP packet, which PIL reads if EXIF has no orientation, 0 if there
  * is none. */
 uint8_t stk_xmp_orientation(struct stk_view packet);
-
-/* Big- and little-endian words; the caller checks that the bytes exist. */
-static inline uint32_t stk_big16(const uint8_t *bytes)
-{
-    return (uint32_t)bytes[0] << 8 | bytes[1];
-}
-
-static inline uint32_t stk_big32(const uint8_t *bytes)
-{
-    return stk_big16(bytes) << 16 | stk_big16(bytes + 2);
-}
-
-static inline uint32_t stk_little16(const uint8_t *bytes)
-{
-    return (uint32_t)bytes[1] << 8 | bytes[0];
-}
-
-static inline uint32_t stk_little32(const uint8_t *bytes)
-{
-    return stk_little16(bytes + 2) << 16 | stk_little16(bytes);
-}
 
 #endif

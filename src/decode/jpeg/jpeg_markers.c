@@ -2,6 +2,8 @@
  * libjpeg would warn or fail, the image is left to libjpeg. */
 #include "decode/jpeg/jpeg_markers.h"
 
+#include "base/byte_order.h"
+
 #include <string.h>
 
 enum marker {
@@ -59,11 +61,6 @@ struct colors {
     uint8_t transform; /* Adobe's */
 };
 
-static uint32_t big16(const uint8_t *bytes)
-{
-    return (uint32_t)bytes[0] << 8 | bytes[1];
-}
-
 /* DQT (B.2.4.1): tables of 8 or 16 bits until the segment is over. */
 static uint32_t read_quantisers(struct stk_jpeg_frame *frame, struct stk_view segment)
 {
@@ -79,7 +76,7 @@ static uint32_t read_quantisers(struct stk_jpeg_frame *frame, struct stk_view se
         }
         for (int k = 0; k < 64; k++) {
             frame->quantisers[table][k] =
-                (uint16_t)(wide ? big16(segment.data + at + 2 * k) : segment.data[at + k]);
+                (uint16_t)(wide ? stk_big16(segment.data + at + 2 * k) : segment.data[at + k]);
         }
         frame->quantiser_mask |= 1u << table;
         at += bytes;
@@ -165,8 +162,8 @@ static uint32_t read_frame(struct stk_jpeg_frame *frame, uint8_t marker, struct 
     if (data[5] != 1 && data[5] != 3) {
         return STK_JPEG_COLORS;
     }
-    frame->height = big16(data + 1);
-    frame->width = big16(data + 3);
+    frame->height = stk_big16(data + 1);
+    frame->width = stk_big16(data + 3);
     if (frame->width < 1 || frame->width > STK_JPEG_SIDE_MAX || frame->height < 1 ||
         frame->height > STK_JPEG_SIDE_MAX) {
         return STK_JPEG_HEADER;
@@ -243,7 +240,7 @@ static uint32_t read_segment(struct stk_jpeg_frame *frame, struct colors *colors
         if (segment.bytes != 2) {
             return STK_JPEG_HEADER;
         }
-        frame->restart_interval = big16(segment.data);
+        frame->restart_interval = stk_big16(segment.data);
         return STK_JPEG_DECODED;
     case MARKER_SOS:
         return read_scan(frame, segment);
@@ -315,7 +312,7 @@ uint32_t stk_jpeg_frame_read(struct stk_view bytes, struct stk_jpeg_frame *frame
             return STK_JPEG_HEADER;
         }
         marker = data[at + 1];
-        length = big16(data + at + 2);
+        length = stk_big16(data + at + 2);
         if (length < 2 || bytes.bytes - at - 2 < length) {
             return STK_JPEG_HEADER;
         }

@@ -2,6 +2,7 @@
  * warn or fail, the image is left to libpng. */
 #include "decode/png/png.h"
 
+#include "base/byte_order.h"
 #include "decode/png/png_stream.h"
 
 #include <isa-l/crc.h>
@@ -22,11 +23,6 @@ uint32_t stk_png_crc(const uint8_t *data, uint64_t bytes)
 
 enum color { GREY = 0, RGB = 2, PALETTE = 3, GREY_ALPHA = 4, RGBA = 6 };
 
-static uint32_t big32(const uint8_t *bytes)
-{
-    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
-}
-
 static bool is_letter(uint8_t byte)
 {
     return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
@@ -40,7 +36,7 @@ bool stk_png_chunk_read(struct stk_view bytes, uint64_t at, struct stk_png_chunk
     if (at > bytes.bytes || bytes.bytes - at < 12) {
         return false;
     }
-    length = big32(data);
+    length = stk_big32(data);
     if (length > bytes.bytes - at - 12) {
         return false;
     }
@@ -51,7 +47,7 @@ bool stk_png_chunk_read(struct stk_view bytes, uint64_t at, struct stk_png_chunk
     }
     chunk_out->name = data + 4;
     chunk_out->content = (struct stk_view){data + 8, length};
-    return stk_png_crc(data + 4, 4 + (uint64_t)length) == big32(data + 8 + length);
+    return stk_png_crc(data + 4, 4 + (uint64_t)length) == stk_big32(data + 8 + length);
 }
 
 /* Samples a pixel of a colour type, if it may have so many bits each; else 0 (11.2.2). */
@@ -85,8 +81,8 @@ static bool read_header(struct stk_png_frame *frame, const struct stk_png_chunk 
         data[10] != 0 || data[11] != 0 || data[12] != 0) {
         return false;
     }
-    frame->width = big32(data);
-    frame->height = big32(data + 4);
+    frame->width = stk_big32(data);
+    frame->height = stk_big32(data + 4);
     frame->depth = data[8];
     frame->color = data[9];
     samples = count_samples(frame->color, frame->depth);

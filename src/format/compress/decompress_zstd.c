@@ -1,6 +1,7 @@
 /* Decompression of zstd frames by libzstd. Its window has at most 128 MiB. */
 #include "format/compress/decompress_private.h"
 
+#include "base/byte_order.h"
 #include "base/mem.h"
 #include "format/compress/library_allocator.h"
 
@@ -85,8 +86,7 @@ static int check_frame(const struct stk_decompress *decompress)
 {
     const struct zstd *zstd = decompress->state;
     const uint8_t *sum = zstd->tail;
-    uint32_t stored =
-        sum[0] | (uint32_t)sum[1] << 8 | (uint32_t)sum[2] << 16 | (uint32_t)sum[3] << 24;
+    uint32_t stored = stk_little32(sum);
 
     if (!is_frame(zstd) || !(zstd->head[4] & CHECKSUM_FLAG)) {
         return STK_DECOMPRESS_CHECK_NONE;

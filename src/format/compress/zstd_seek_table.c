@@ -1,6 +1,8 @@
 /* Seek tables of zstd files: small numbers, little end first. */
 #include "format/compress/zstd_seek_table.h"
 
+#include "base/byte_order.h"
+
 #include <string.h>
 
 /* One of the 16 magics of skippable frames (RFC 8878, 3.1.2), and the foot's own. */
@@ -8,18 +10,6 @@
 #define FOOT_MAGIC 0x8F92EAB1u
 
 enum { FLAG_CHECKSUMS = 0x80, FLAGS_RESERVED = 0x7c };
-
-static uint32_t get32(const uint8_t *from)
-{
-    return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-}
-
-static void write_u32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++) {
-        to[i] = (uint8_t)(value >> 8 * i);
-    }
-}
 
 int stk_zstd_seek_table_read_footer(struct stk_view end, uint64_t file_bytes,
                                     struct stk_zstd_seek_table *table_out,
@@ -33,10 +23,10 @@ int stk_zstd_seek_table_read_footer(struct stk_view end, uint64_t file_bytes,
         return 0;
     }
     foot = end.data + end.bytes - STK_ZSTD_SEEK_TABLE_FOOTER_BYTES;
-    if (get32(foot + 5) != FOOT_MAGIC) {
+    if (stk_little32(foot + 5) != FOOT_MAGIC) {
         return 0;
     }
-    table.frame_count = get32(foot);
+    table.frame_count = stk_little32(foot);
     table.entry_bytes = foot[4] & FLAG_CHECKSUMS ? 12 : 8;
     table.bytes = STK_ZSTD_SEEK_TABLE_HEAD_BYTES + (uint64_t)table.frame_count * table.entry_bytes +
                   STK_ZSTD_SEEK_TABLE_FOOTER_BYTES;
@@ -54,32 +44,32 @@ int stk_zstd_seek_table_read_footer(struct stk_view end, uint64_t file_bytes,
 bool stk_zstd_seek_table_head_is_valid(const struct stk_zstd_seek_table *table,
                                        const uint8_t head[8])
 {
-    return get32(head) == HEAD_MAGIC &&
-           get32(head + 4) == table->bytes - STK_ZSTD_SEEK_TABLE_HEAD_BYTES;
+    return stk_little32(head) == HEAD_MAGIC &&
+           stk_little32(head + 4) == table->bytes - STK_ZSTD_SEEK_TABLE_HEAD_BYTES;
 }
 
 void stk_zstd_seek_table_read_entry(const uint8_t *entry, uint32_t *compressed_bytes,
                                     uint32_t *bytes)
 {
-    *compressed_bytes = get32(entry);
-    *bytes = get32(entry + 4);
+    *compressed_bytes = stk_little32(entry);
+    *bytes = stk_little32(entry + 4);
 }
 
 void stk_zstd_seek_table_write_head(uint32_t frame_count, uint8_t head[8])
 {
-    write_u32(head, HEAD_MAGIC);
-    write_u32(head + 4, frame_count * 8 + STK_ZSTD_SEEK_TABLE_FOOTER_BYTES);
+    stk_put_little32(head, HEAD_MAGIC);
+    stk_put_little32(head + 4, frame_count * 8 + STK_ZSTD_SEEK_TABLE_FOOTER_BYTES);
 }
 
 void stk_zstd_seek_table_write_entry(uint32_t compressed_bytes, uint32_t bytes, uint8_t entry[8])
 {
-    write_u32(entry, compressed_bytes);
-    write_u32(entry + 4, bytes);
+    stk_put_little32(entry, compressed_bytes);
+    stk_put_little32(entry + 4, bytes);
 }
 
 void stk_zstd_seek_table_write_footer(uint32_t frame_count, uint8_t foot[9])
 {
-    write_u32(foot, frame_count);
+    stk_put_little32(foot, frame_count);
     foot[4] = 0;
-    write_u32(foot + 5, FOOT_MAGIC);
+    stk_put_little32(foot + 5, FOOT_MAGIC);
 }

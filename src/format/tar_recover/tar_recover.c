@@ -62,19 +62,6 @@ struct stk_view stk_tar_recover_name(const struct stk_tar_recover *rescue, uint6
 
 /* ---- members and samples ---- */
 
-/* Room for one more item; NULL: no memory. */
-static void *grow(void *items, uint64_t count, uint64_t *capacity, size_t item_bytes)
-{
-    uint64_t more = stk_max(2 * *capacity, 64);
-    void *grown = items;
-
-    if (count == *capacity) {
-        grown = stk_realloc(items, *capacity, more, item_bytes);
-        *capacity = grown ? more : *capacity;
-    }
-    return grown;
-}
-
 static uint64_t signature_of(struct stk_view extension)
 {
     uint8_t lower[256];
@@ -102,12 +89,13 @@ static bool find_sample(struct stk_tar_recover *rescue, struct stk_tar_recover_m
     struct stk_tar_recover_sample *sample;
 
     if (rescue->sample_count == 0 || !is_key_of(rescue, rescue->sample_count - 1, key)) {
-        void *grown = grow(rescue->samples, rescue->sample_count, &rescue->sample_capacity,
-                           sizeof *rescue->samples);
-        if (!grown) {
+        void *samples = rescue->samples;
+
+        if (stk_reserve(&samples, &rescue->sample_capacity, rescue->sample_count + 1,
+                        sizeof *rescue->samples) < 0) {
             return false;
         }
-        rescue->samples = grown;
+        rescue->samples = samples;
         rescue->samples[rescue->sample_count++] =
             (struct stk_tar_recover_sample){.offset = member->offset,
                                             .key_at = member->name_at,
@@ -132,28 +120,22 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
                                             .sample = UINT32_MAX};
     struct stk_view key, extension;
     bool extended = step->offset - step->header > BLOCK_BYTES;
-    void *grown = grow(rescue->members, rescue->member_count, &rescue->member_capacity,
-                       sizeof *rescue->members);
+    void *members = rescue->members, *text = rescue->text;
 
     if (rescue->member_count >= STK_TAR_RECOVER_MEMBERS_MAX ||
         rescue->text_bytes + step->name.bytes > UINT32_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a tar has too many members", "split it",
                         "'%.400s'", walk->source->path);
     }
-    if (!grown) {
+    if (stk_reserve(&members, &rescue->member_capacity, rescue->member_count + 1,
+                    sizeof *rescue->members) < 0) {
         return stk_fail_memory(error, "'%.400s'", walk->source->path);
     }
-    rescue->members = grown;
-    if (rescue->text_capacity - rescue->text_bytes < step->name.bytes) {
-        uint64_t capacity = stk_max(2 * rescue->text_capacity, 4096 + step->name.bytes);
-
-        grown = stk_realloc(rescue->text, rescue->text_capacity, capacity, 1);
-        if (!grown) {
-            return stk_fail_memory(error, "'%.400s'", walk->source->path);
-        }
-        rescue->text = grown;
-        rescue->text_capacity = capacity;
+    rescue->members = members;
+    if (stk_reserve(&text, &rescue->text_capacity, rescue->text_bytes + step->name.bytes, 1) < 0) {
+        return stk_fail_memory(error, "'%.400s'", walk->source->path);
     }
+    rescue->text = text;
     if (step->name.bytes > 0) {
         memcpy(rescue->text + rescue->text_bytes, step->name.data, step->name.bytes);
     }

@@ -3,6 +3,7 @@
  * member is decompressed, so zip bombs by overlapping members have no effect. */
 #include "format/value/value_private.h"
 
+#include "base/byte_order.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -27,19 +28,9 @@ struct entry {
     uint64_t packed_bytes, bytes, offset;
 };
 
-static uint32_t word16(const uint8_t *bytes)
-{
-    return bytes[0] | (uint32_t)bytes[1] << 8;
-}
-
-static uint32_t word32(const uint8_t *bytes)
-{
-    return word16(bytes) | word16(bytes + 2) << 16;
-}
-
 static uint64_t word64(const uint8_t *bytes)
 {
-    return word32(bytes) | (uint64_t)word32(bytes + 4) << 32;
+    return stk_little32(bytes) | (uint64_t)stk_little32(bytes + 4) << 32;
 }
 
 static int damaged(struct stoker_error *error, uint64_t offset, const char *detail)
@@ -66,7 +57,7 @@ static const uint8_t *find_end(struct stk_view bytes)
     for (uint64_t at = last + 1; at > first; at--) {
         const uint8_t *end = bytes.data + at - 1;
 
-        if (memcmp(end, "PK\5\6", 4) == 0 && word16(end + 20) == last - (at - 1)) {
+        if (memcmp(end, "PK\5\6", 4) == 0 && stk_little16(end + 20) == last - (at - 1)) {
             return end;
         }
     }
@@ -79,10 +70,10 @@ static bool read_zip64(struct entry *entry)
     uint64_t *wide[] = {&entry->bytes, &entry->packed_bytes, &entry->offset};
     uint64_t at = 0, field_bytes, used = 4;
 
-    while (at + 4 <= entry->extra.bytes && word16(entry->extra.data + at) != ZIP64_ID) {
-        at += 4 + word16(entry->extra.data + at + 2);
+    while (at + 4 <= entry->extra.bytes && stk_little16(entry->extra.data + at) != ZIP64_ID) {
+        at += 4 + stk_little16(entry->extra.data + at + 2);
     }
-    field_bytes = at + 4 <= entry->extra.bytes ? 4 + word16(entry->extra.data + at + 2) : 0;
+    field_bytes = at + 4 <= entry->extra.bytes ? 4 + stk_little16(entry->extra.data + at + 2) : 0;
     field_bytes = stk_min(field_bytes, at < entry->extra.bytes ? entry->extra.bytes - at : 0);
     for (size_t i = 0; i < STK_COUNT(wide); i++) {
         if (*wide[i] != UINT32_MAX) {
@@ -107,21 +98,21 @@ static int read_entry(struct stk_view directory, uint64_t *at, struct entry *ent
     if (directory.bytes - *at < CENTRAL_BYTES || memcmp(header, "PK\1\2", 4) != 0) {
         return damaged(error, STOKER_NO_OFFSET, "its directory ends too early");
     }
-    name_bytes = word16(header + 28);
-    extra_bytes = word16(header + 30);
-    whole = CENTRAL_BYTES + name_bytes + extra_bytes + word16(header + 32);
+    name_bytes = stk_little16(header + 28);
+    extra_bytes = stk_little16(header + 30);
+    whole = CENTRAL_BYTES + name_bytes + extra_bytes + stk_little16(header + 32);
     if (directory.bytes - *at < whole) {
         return damaged(error, STOKER_NO_OFFSET, "its directory ends too early");
     }
     *entry = (struct entry){
         .name = {header + CENTRAL_BYTES, name_bytes},
         .extra = {header + CENTRAL_BYTES + name_bytes, extra_bytes},
-        .flags = word16(header + 8),
-        .method = word16(header + 10),
-        .crc = word32(header + 16),
-        .packed_bytes = word32(header + 20),
-        .bytes = word32(header + 24),
-        .offset = word32(header + 42),
+        .flags = stk_little16(header + 8),
+        .method = stk_little16(header + 10),
+        .crc = stk_little32(header + 16),
+        .packed_bytes = stk_little32(header + 20),
+        .bytes = stk_little32(header + 24),
+        .offset = stk_little32(header + 42),
     };
     *at += whole;
     return read_zip64(entry) ? 0 : damaged(error, STOKER_NO_OFFSET, "a size is missing");
@@ -163,8 +154,8 @@ static int locate(struct stk_view bytes, const struct entry *entry, struct stk_n
         memcmp(bytes.data + entry->offset, "PK\3\4", 4) != 0) {
         return damaged(error, entry->offset, "an array's header is not where it should be");
     }
-    begin = entry->offset + LOCAL_BYTES + word16(bytes.data + entry->offset + 26) +
-            word16(bytes.data + entry->offset + 28);
+    begin = entry->offset + LOCAL_BYTES + stk_little16(bytes.data + entry->offset + 26) +
+            stk_little16(bytes.data + entry->offset + 28);
     if (begin > bytes.bytes || bytes.bytes - begin < entry->packed_bytes) {
         return damaged(error, entry->offset, "an array reaches past the end");
     }
@@ -199,19 +190,19 @@ int stk_npz_find(struct stk_npz_member *member, struct stk_view bytes, const cha
         return stk_fail(error, STOKER_ERROR_FORMAT, "this is not an npz archive, or it is cut off",
                         "save it with numpy.savez", "%zu bytes", bytes.bytes);
     }
-    if (word16(end + 10) == UINT16_MAX || word32(end + 12) == UINT32_MAX ||
-        word32(end + 16) == UINT32_MAX) {
+    if (stk_little16(end + 10) == UINT16_MAX || stk_little32(end + 12) == UINT32_MAX ||
+        stk_little32(end + 16) == UINT32_MAX) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an npz is too large to be read",
                         "save it as several", "%zu bytes", bytes.bytes);
     }
-    directory = (struct stk_view){bytes.data + word32(end + 16), word32(end + 12)};
-    if (word32(end + 16) > bytes.bytes ||
+    directory = (struct stk_view){bytes.data + stk_little32(end + 16), stk_little32(end + 12)};
+    if (stk_little32(end + 16) > bytes.bytes ||
         directory.bytes > (uint64_t)(end - bytes.data) -
-                              stk_min(word32(end + 16), (uint64_t)(end - bytes.data))) {
+                              stk_min(stk_little32(end + 16), (uint64_t)(end - bytes.data))) {
         return damaged(error, (uint64_t)(end - bytes.data), "its directory is not there");
     }
     /* If a name comes twice, the last one counts, as in Python's zipfile. */
-    for (uint32_t i = 0; i < word16(end + 10); i++) {
+    for (uint32_t i = 0; i < stk_little16(end + 10); i++) {
         int status = read_entry(directory, &at, &entry, error);
 
         if (status < 0) {

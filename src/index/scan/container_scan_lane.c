@@ -366,38 +366,29 @@ static void search(struct stk_scan_lane *lane, const struct stk_container_scan_o
     lane->searching = false;
 }
 
-/* Returns an array that has room for `need` items; it grows by doubling. NULL: no memory. */
-static void *grow(void *items, uint32_t need, uint32_t *capacity, size_t item_bytes)
+static int fail_full(struct stk_scan_lane *lane)
 {
-    uint64_t capacity_new = stk_max(stk_max(2ull * *capacity, need), 64);
-    void *grown = items;
-
-    if (need > *capacity || !items) {
-        grown = capacity_new <= UINT32_MAX ? stk_realloc(items, *capacity, capacity_new, item_bytes)
-                                           : NULL;
-        *capacity = grown ? (uint32_t)capacity_new : *capacity;
-    }
-    return grown;
+    return stk_fail(&lane->error, -ENOMEM, "cannot read headers", "free memory", "%u members",
+                    lane->found_count);
 }
 
 static int take(struct stk_scan_lane *lane, const struct stk_container_scan_options *options,
                 const struct stk_container_step *member)
 {
-    struct stk_scan_member *members;
+    void *members = lane->found, *names = lane->names;
     uint64_t names_bytes = lane->names_bytes + member->name.bytes + member->link.bytes;
-    void *names;
 
     if (lane == lane->chain->head) {
         return options->calls->member(lane->chain->shard, member, &lane->error);
     }
-    members = grow(lane->found, lane->found_count + 1, &lane->found_capacity, sizeof *members);
-    lane->found = members ? members : lane->found;
-    names = members && names_bytes <= UINT32_MAX
-                ? grow(lane->names, (uint32_t)names_bytes, &lane->names_capacity, 1)
-                : NULL;
-    if (!names) {
-        return stk_fail(&lane->error, -ENOMEM, "cannot read headers", "free memory", "%u members",
-                        lane->found_count);
+    if (names_bytes > UINT32_MAX ||
+        stk_reserve(&members, &lane->found_capacity, lane->found_count + 1ull,
+                    sizeof *lane->found) < 0) {
+        return fail_full(lane);
+    }
+    lane->found = members;
+    if (stk_reserve(&names, &lane->names_capacity, stk_max(names_bytes, 1), 1) < 0) {
+        return fail_full(lane);
     }
     lane->names = names;
     memcpy(lane->names + lane->names_bytes, member->name.data, member->name.bytes);

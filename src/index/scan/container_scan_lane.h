@@ -58,8 +58,8 @@ struct stk_scan_lane {
 
     struct stk_scan_member *found; /* owned */
     uint8_t *names;                /* owned */
-    uint32_t found_count, found_capacity;
-    uint32_t names_bytes, names_capacity;
+    uint32_t found_count, names_bytes;
+    uint64_t found_capacity, names_capacity;
 };
 
 /* A shard and its lanes, in order. The members of the first lane go to the caller at once. */

@@ -2,6 +2,8 @@
  * build for) and of CephFS. */
 #include "io/filesystem/stripe_layout.h"
 
+#include "base/byte_order.h"
+
 #include <string.h>
 
 #define LOV_V1 0x0bd10bd0u
@@ -16,34 +18,24 @@
 #define ON_METADATA 0x100u   /* in the pattern: data is with the metadata */
 #define HAS_OBJECTS 0x10u    /* in a component's flags: it has objects */
 
-static uint32_t u16(const uint8_t *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8;
-}
-
-static uint32_t u32(const uint8_t *at)
-{
-    return u16(at) | u16(at + 2) << 16;
-}
-
 /* One plain layout, alone or a part of a composite one; the widest part is reported. */
 static int read_plain(struct stk_view value, struct stk_stripe_layout *layout)
 {
-    uint32_t magic = value.bytes >= PLAIN_BYTES ? u32(value.data) : 0, pattern, count;
+    uint32_t magic = value.bytes >= PLAIN_BYTES ? stk_little32(value.data) : 0, pattern, count;
     bool has_pool = magic == LOV_V3 || magic == LOV_SPECIFIC;
 
     if ((magic != LOV_V1 && !has_pool) || (has_pool && value.bytes < PLAIN_BYTES + POOL_BYTES)) {
         return STOKER_ERROR_CORRUPT;
     }
-    pattern = u32(value.data + 4);
-    count = u16(value.data + 28);
+    pattern = stk_little32(value.data + 4);
+    count = stk_little16(value.data + 28);
     count = count == UINT16_MAX ? STK_STRIPE_LAYOUT_ALL : count;
     layout->is_released = layout->is_released || (pattern & RELEASED) != 0;
     if (layout->stripe_bytes > 0 && ((pattern & ON_METADATA) || count <= layout->stripe_count)) {
         return 0;
     }
     layout->stripe_count = count;
-    layout->stripe_bytes = u32(value.data + 24);
+    layout->stripe_bytes = stk_little32(value.data + 24);
     layout->pool[0] = '\0';
     if (has_pool) {
         memcpy(layout->pool, value.data + PLAIN_BYTES, POOL_BYTES);
@@ -54,23 +46,23 @@ static int read_plain(struct stk_view value, struct stk_stripe_layout *layout)
 
 static int read_composite(struct stk_view value, struct stk_stripe_layout *layout)
 {
-    uint32_t count = value.bytes >= HEAD_BYTES ? u16(value.data + 14) : 0;
+    uint32_t count = value.bytes >= HEAD_BYTES ? stk_little16(value.data + 14) : 0;
 
     if (count == 0 || count > STK_STRIPE_LAYOUT_PARTS_MAX ||
         value.bytes < HEAD_BYTES + (size_t)count * ENTRY_BYTES) {
         return STOKER_ERROR_CORRUPT;
     }
     layout->parts = count;
-    layout->mirrors = u16(value.data + 16) + 1;
+    layout->mirrors = stk_little16(value.data + 16) + 1;
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *entry = value.data + HEAD_BYTES + (size_t)i * ENTRY_BYTES;
-        uint32_t offset = u32(entry + 24), bytes = u32(entry + 28);
+        uint32_t offset = stk_little32(entry + 24), bytes = stk_little32(entry + 28);
         int status;
 
         if (offset > value.bytes || bytes > value.bytes - offset) {
             return STOKER_ERROR_CORRUPT;
         }
-        if (!(u32(entry + 4) & HAS_OBJECTS) && layout->stripe_bytes > 0) {
+        if (!(stk_little32(entry + 4) & HAS_OBJECTS) && layout->stripe_bytes > 0) {
             continue; /* only for parts that are not written yet */
         }
         status = read_plain((struct stk_view){value.data + offset, bytes}, layout);
@@ -84,7 +76,7 @@ static int read_composite(struct stk_view value, struct stk_stripe_layout *layou
 int stk_stripe_layout_lustre(struct stk_view value, struct stk_stripe_layout *layout_out)
 {
     struct stk_stripe_layout layout = {.parts = 1, .mirrors = 1};
-    bool composite = value.bytes >= 4 && u32(value.data) == LOV_COMPOSITE;
+    bool composite = value.bytes >= 4 && stk_little32(value.data) == LOV_COMPOSITE;
     int status = composite ? read_composite(value, &layout) : read_plain(value, &layout);
 
     *layout_out = status == 0 ? layout : (struct stk_stripe_layout){0};

@@ -2,6 +2,7 @@
 #include "storage/checksum/checksum.h"
 
 #include "base/crc.h"
+#include "base/crypto/digest.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,44 +18,6 @@ static const struct kind {
     [STK_CHECKSUM_MD5] = {"md5", 16},
 };
 
-static uint32_t digit(uint8_t c)
-{
-    return c >= 'A' && c <= 'Z'   ? (uint32_t)c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26u
-           : c >= '0' && c <= '9' ? c - '0' + 52u
-           : c == '+'             ? 62u
-           : c == '/'             ? 63u
-                                  : 64u;
-}
-
-bool stk_checksum_decode_base64(struct stk_view text, uint8_t *data, size_t bytes)
-{
-    size_t whole = bytes / 3 * 4 + (bytes % 3 ? bytes % 3 + 1 : 0), padded = (bytes + 2) / 3 * 4;
-    uint32_t bits = 0, count = 0;
-    size_t used = 0;
-
-    if (text.bytes != padded) {
-        return false;
-    }
-    for (size_t i = 0; i < padded; i++) {
-        uint32_t value = digit(text.data[i]);
-
-        if (i >= whole ? text.data[i] != '=' : value > 63) {
-            return false;
-        }
-        if (i < whole) {
-            bits = bits << 6 | value;
-            count += 6;
-        }
-        if (count >= 8) {
-            count -= 8;
-            data[used++] = (uint8_t)(bits >> count);
-            bits &= (1u << count) - 1;
-        }
-    }
-    return bits == 0; /* the rest of the last digit */
-}
-
 static bool is(struct stk_view name, const char *text)
 {
     return name.bytes == strlen(text) &&
@@ -67,7 +30,7 @@ static void add_checksum(struct stk_checksum *checksum, uint32_t kind, struct st
 {
     struct stk_checksum found = {.kind = kind, .parts = parts};
 
-    if (stk_checksum_decode_base64(text, found.sum, kinds[kind].bytes) &&
+    if (stk_base64_decode(text, found.sum, kinds[kind].bytes) &&
         (checksum->kind == STK_CHECKSUM_NONE || kind < checksum->kind)) {
         *checksum = found;
     }
@@ -197,8 +160,7 @@ static void read_azure(struct parsed_headers *parsed_headers, struct stk_view na
 {
     uint8_t turned[8];
 
-    if (is(name, "x-ms-content-crc64") &&
-        stk_checksum_decode_base64(value, turned, sizeof turned)) {
+    if (is(name, "x-ms-content-crc64") && stk_base64_decode(value, turned, sizeof turned)) {
         parsed_headers->seals->body = (struct stk_checksum){.kind = STK_CHECKSUM_CRC64};
         for (uint32_t i = 0; i < 8; i++) {
             parsed_headers->seals->body.sum[i] = turned[7 - i];

@@ -96,8 +96,6 @@ static inline bool stk_checksum_is_combinable(const struct stk_checksum *checksu
     return checksum->kind >= STK_CHECKSUM_CRC64 && checksum->kind <= STK_CHECKSUM_CRC32 &&
            checksum->parts == 0;
 }
-/* Decodes base64 of exactly `bytes` bytes; false: the text is something else. */
-bool stk_checksum_decode_base64(struct stk_view text, uint8_t *data_out, size_t bytes);
 
 /* The ranges of an object that were received, with their checksums, until it is complete. */
 struct stk_range_coverage;

@@ -159,43 +159,22 @@ static int add_line(struct stk_sse_keys *sse_keys, struct stk_view line, const c
     return status;
 }
 
-static int digit(uint8_t c, uint32_t base)
-{
-    static const char sixty_four[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(sixty_four, c) : NULL;
-
-    if (base == 64) {
-        return at ? (int)(at - sixty_four) : -1;
-    }
-    return stk_hex_digit((char)c);
-}
-
-/* Accepts 64 hexadecimal digits, or 43 of base64 and '=' if the last two bits are 0. */
+/* Accepts 64 hexadecimal digits, or base64 of 32 bytes. */
 static bool read_key(struct stk_view text, uint8_t key[KEY_BYTES])
 {
-    bool hex = text.bytes == 2 * KEY_BYTES;
-    uint32_t bits = 0, count = 0, base = hex ? 16 : 64, step = hex ? 4 : 6;
-    size_t digits = hex ? 64 : 43, used = 0;
-
-    if (!hex && (text.bytes != 44 || text.data[43] != '=')) {
-        return false;
+    if (text.bytes != 2 * KEY_BYTES) {
+        return stk_base64_decode(text, key, KEY_BYTES);
     }
-    for (size_t i = 0; i < digits; i++) {
-        int value = digit(text.data[i], base);
+    for (size_t i = 0; i < KEY_BYTES; i++) {
+        int high = stk_hex_digit((char)text.data[2 * i]);
+        int low = stk_hex_digit((char)text.data[2 * i + 1]);
 
-        if (value < 0) {
+        if (high < 0 || low < 0) {
             return false;
         }
-        bits = bits << step | (uint32_t)value;
-        count += step;
-        if (count >= 8) {
-            count -= 8;
-            key[used++] = (uint8_t)(bits >> count);
-            bits &= (1u << count) - 1;
-        }
+        key[i] = (uint8_t)(high << 4 | low);
     }
-    return used == KEY_BYTES && bits == 0;
+    return true;
 }
 
 const struct stk_sse_key *stk_sse_keys_find(const struct stk_sse_keys *sse_keys, const char *bucket,

@@ -7,23 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int grow(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes)
-{
-    uint64_t more = stk_max(stk_max(*capacity * 2, 256), want);
-    void *grown;
-
-    if (want <= *capacity) {
-        return 0;
-    }
-    grown = stk_realloc(*block, *capacity, more, item_bytes);
-    if (!grown) {
-        return -ENOMEM;
-    }
-    *block = grown;
-    *capacity = more;
-    return 0;
-}
-
 static int compare_names(const void *left, const void *right, void *text)
 {
     const uint64_t *a = left, *b = right;
@@ -39,10 +22,11 @@ int stk_path_list_add(struct stk_path_list *names, const char *name, size_t byte
     if (names->count >= STK_SOURCE_FILES_MAX || bytes >= STK_PATH_LIST_BYTES_MAX - names->bytes) {
         return STOKER_ERROR_LIMIT;
     }
-    status = grow(&text, &names->capacity, names->bytes + bytes + 1, 1);
+    status = stk_reserve(&text, &names->capacity, names->bytes + bytes + 1, 1);
     names->text = text;
     if (status == 0) {
-        status = grow(&offsets, &names->offsets_capacity, names->count + 1, sizeof *names->offsets);
+        status = stk_reserve(&offsets, &names->offsets_capacity, names->count + 1,
+                             sizeof *names->offsets);
         names->offsets = offsets;
     }
     if (status == 0) {
@@ -92,7 +76,7 @@ int stk_path_list_fail(struct stoker_error *error, int status, const char *path)
 int stk_path_list_reserve(struct stk_path_list *names, uint64_t bytes)
 {
     void *text = names->text;
-    int status = grow(&text, &names->capacity, bytes, 1);
+    int status = stk_reserve(&text, &names->capacity, bytes, 1);
 
     names->text = text;
     return status;
@@ -120,8 +104,8 @@ int stk_source_add_problem(struct stk_source_files *files, uint32_t kind, int st
     if (files->problem_kept == STK_SOURCE_PROBLEMS_MAX) {
         return 0;
     }
-    grown =
-        grow(&problems, &files->problem_capacity, files->problem_kept + 1, sizeof *files->problems);
+    grown = stk_reserve(&problems, &files->problem_capacity, files->problem_kept + 1,
+                        sizeof *files->problems);
     files->problems = problems;
     copy = grown == 0 ? stk_strdup(path) : NULL;
     if (!copy) {

@@ -1,5 +1,6 @@
 /* Azure's block blobs: https://learn.microsoft.com/rest/api/storageservices/put-block-list */
 #include "base/crc.h"
+#include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "storage/upload/multipart.h"
 
@@ -35,8 +36,7 @@ static int on_uncommitted(void *owner, const struct stk_xml_response *response)
     struct stk_view text = {(const uint8_t *)response->texts[0], strlen(response->texts[0])};
     unsigned long index;
 
-    if (!stk_checksum_decode_base64(text, name, NAME_BYTES - 1) ||
-        memcmp(name, "stoker-", 7) != 0) {
+    if (!stk_base64_decode(text, name, NAME_BYTES - 1) || memcmp(name, "stoker-", 7) != 0) {
         return 0;
     }
     index = strtoul((const char *)name + 7, NULL, 10);

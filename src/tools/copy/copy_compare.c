@@ -146,31 +146,21 @@ struct side {
     struct stk_checksum reported; /* by the store; NONE: none */
 };
 
-static int hex_digit(char letter)
-{
-    return letter >= '0' && letter <= '9'   ? letter - '0'
-           : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
-                                            : -1;
-}
-
 /* Reads the ETag of an object that was written in parts: "MD5-COUNT", the MD5 of the MD5s of its
  * parts. */
 static bool read_part_tag(const char *etag, struct stk_checksum *checksum)
 {
     uint64_t parts = 0;
     const char *at = etag + 34;
+    char digits[33] = "";
 
     *checksum = (struct stk_checksum){.kind = STK_CHECKSUM_MD5};
     if (strlen(etag) < 36 || etag[0] != '"' || etag[33] != '-') {
         return false;
     }
-    for (size_t i = 0; i < 32; i++) {
-        int digit = hex_digit(etag[1 + i]);
-
-        if (digit < 0) {
-            return false;
-        }
-        checksum->sum[i / 2] = (uint8_t)(checksum->sum[i / 2] * 16 + digit);
+    memcpy(digits, etag + 1, 32);
+    if (!stk_hex_decode(digits, checksum->sum, 16)) {
+        return false;
     }
     for (; *at >= '0' && *at <= '9' && parts < STK_COMPOSITE_CHECKSUM_PARTS_MAX; at++) {
         parts = parts * 10 + (uint64_t)(*at - '0');

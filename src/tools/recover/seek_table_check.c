@@ -2,6 +2,7 @@
  * as it matched. */
 #include "tools/recover/resume_points.h"
 
+#include "base/byte_order.h"
 #include "format/compress/decompress.h"
 
 #include <string.h>
@@ -82,8 +83,7 @@ static void next_entry(struct stk_shard_reader *shard_reader, uint64_t packed_by
 static uint32_t compare_sum(struct stk_shard_reader *shard_reader, const uint8_t *entry,
                             const struct stk_decompress_end *ended)
 {
-    uint32_t sum =
-        entry[8] | (uint32_t)entry[9] << 8 | (uint32_t)entry[10] << 16 | (uint32_t)entry[11] << 24;
+    uint32_t sum = stk_little32(entry + 8);
 
     if (sum == ended->checksum) {
         return ended->check == STK_DECOMPRESS_CHECK_MISMATCH ? STK_DECOMPRESS_CHECK_BAD_TRAILER

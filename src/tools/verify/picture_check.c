@@ -1,4 +1,5 @@
 /* Checks one image: format, header, chunks and end; with `deep`, all its pixels. */
+#include "base/byte_order.h"
 #include "base/mem.h"
 #include "tools/verify/verify.h"
 
@@ -65,20 +66,15 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
     return status < 0 && !stk_verify_is_process_error(status) ? 1 : status;
 }
 
-static uint32_t big32(const uint8_t *bytes)
-{
-    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
-}
-
 bool stk_verify_picture_has_checksum(struct stk_view bytes)
 {
     uint64_t at = 8;
 
     while (bytes.bytes >= 8 && memcmp(bytes.data, "\x89PNG\r\n\x1a\n", 8) == 0 &&
-           at + 12 <= bytes.bytes && big32(bytes.data + at) <= bytes.bytes - at - 12) {
+           at + 12 <= bytes.bytes && stk_big32(bytes.data + at) <= bytes.bytes - at - 12) {
         bool last = memcmp(bytes.data + at + 4, "IEND", 4) == 0;
 
-        at += 12 + (uint64_t)big32(bytes.data + at);
+        at += 12 + (uint64_t)stk_big32(bytes.data + at);
         if (last) {
             return at == bytes.bytes; /* no CRC covers the data after it */
         }
