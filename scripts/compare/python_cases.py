@@ -13,7 +13,7 @@ import stoker
 TRAIN = "data/train-{000..003}.tar"
 CROP = [stoker.CenterCrop(32)]
 RANDOM = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]
-Images = functools.partial(stoker.Loader, batch_size=8, output="numpy")
+Images = functools.partial(stoker.Loader, batch_size=8, output="numpy", shuffle="block")
 FIELDS = {"label": stoker.Int("json", "label"), "w": stoker.Float("json", "w"),
           "text": stoker.Text("json", "t"), "raw": stoker.Bytes("cls"), "all": stoker.Json("json")}
 
@@ -61,20 +61,22 @@ def main():
                 TRAIN, image=RANDOM, dtype=dtype, shuffle=shuffle, seed=3))
     run("folder", lambda: Images("data/folder", image=RANDOM, seed=1))
     run("fields", lambda: Images(TRAIN, fields=FIELDS))
-    run("bytes", lambda: Images("data/packed.tar.gz", fields={"bin": stoker.Bytes("bin")}))
+    run("bytes", lambda: Images("data/packed.tar.gz", fields={"bin": stoker.Bytes("bin")},
+                                 shuffle="none"))
     run("ranks", lambda: Images(TRAIN, image=CROP, rank=1, world_size=3))
     run("subset", lambda: Images(TRAIN, image=CROP, subset="label in (1, 2)"))
     run("balance", lambda: Images(TRAIN, image=CROP, balance="label"))
     run("damaged", lambda: Images("data/damaged.tar", image=CROP, on_error="skip"))
     run("mix", lambda: Images(stoker.Mix(["data/train-000.tar", "data/train-001.tar"],
                                          weights=[3, 1]), image=CROP))
-    run("tokens", lambda: stoker.TokenLoader("data/tokens.npy", batch_size=4, context=128))
+    run("tokens", lambda: stoker.TokenLoader("data/tokens.npy", batch_size=4, context=128,
+                                             shuffle="block"))
     run("raw tokens", lambda: stoker.TokenLoader("data/tokens.bin", batch_size=4, context=128,
-                                                 stored="uint16"))
+                                                 stored="uint16", shuffle="block"))
     run("packed", lambda: stoker.TokenLoader("data/tokens.npy", batch_size=4, context=64, eod=0,
-                                             rows="packed"))
+                                             rows="packed", shuffle="block"))
     run("text", lambda: stoker.TextLoader("data/text.jsonl", batch_size=4, context=64,
-                                          tokenizer=lengths))
+                                          tokenizer=lengths, shuffle="block"))
 
 
 if __name__ == "__main__":
