@@ -26,6 +26,7 @@
 #include <stoker/state.h>  /* position of a loader, to resume from */
 #include <stoker/tokens.h> /* files of tokens -> batches */
 
+#include <stoker/clean.h>       /* files that stoker leaves on this machine */
 #include <stoker/copy.h>        /* copy, synchronise, remove */
 #include <stoker/credentials.h> /* credentials of a URL, URLs without credentials */
 #include <stoker/files.h>       /* attributes, globs, listings, reads */

@@ -7,11 +7,11 @@ import fcntl
 import os
 import time
 from collections.abc import Callable
-from typing import IO, Any, BinaryIO
+from typing import BinaryIO
 
 from .errors import TimeoutError
 
-__all__ = ["cache_dir", "make_once"]
+__all__ = ["cache_dir", "is_named", "make_once"]
 
 STALLED_S = 600.0
 """Longest wait for another process that makes a file, while the file does not grow."""
@@ -41,7 +41,7 @@ def make_once(path: str, make: Callable[[BinaryIO], None], work: str) -> None:
     """
     with open(f"{path}.part", "ab+") as part:
         if _lock(part, work):
-            if not _is_named(part, part.name):
+            if not is_named(part.fileno(), part.name):
                 return
             if os.path.exists(path):  # the previous owner of the lock finished it
                 os.unlink(part.name)
@@ -84,11 +84,11 @@ def _lock(file: BinaryIO, work: str) -> bool:
         time.sleep(POLL_S)
 
 
-def _is_named(file: IO[Any], path: str) -> bool:
+def is_named(file: int, path: str) -> bool:
     """Whether an open file has this path. Not if the owner of its lock renamed or removed it while
     this process waited for the lock."""
     try:
         named = os.stat(path)
     except FileNotFoundError:
         return False
-    return os.path.samestat(os.fstat(file.fileno()), named)
+    return os.path.samestat(os.fstat(file), named)

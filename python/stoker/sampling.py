@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _stoker
-from ._cache_dir import cache_dir
+from ._cache_dir import cache_dir, is_named
 from ._options import count, word
 from .dataset import Dataset
 from .errors import ArgumentError
@@ -60,27 +60,40 @@ def _scan_lock(name: str) -> Iterator[bool]:
     """A lock for the ranks of a machine: one scans, and the others find its table. Yields True
     if it did not have to wait. If there is no lock, or its owner takes too long, the rank scans
     itself."""
-    folder, file = cache_dir(), None
+    folder, file, path = cache_dir(), None, ""
     with contextlib.suppress(OSError):
         if folder is not None:
             os.makedirs(folder, exist_ok=True)
-            file = os.open(os.path.join(folder, f"scan-{name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+            path = os.path.join(folder, f"scan-{name}.lock")
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     if file is None:
         yield True
         return
+    is_locked = False
     try:
         is_first, end = True, time.monotonic() + SCAN_WAIT_S
         while time.monotonic() < end:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
             except BlockingIOError:
                 is_first = False
                 time.sleep(SLICE_MS / 1000)
+                continue
             except OSError:
                 break  # the file system has no locks
+            is_locked = is_named(file, path)
+            if is_locked:
+                break
+            # Its owner removed it when it was done.
+            is_first = False
+            again = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            os.close(file)
+            file = again
         yield is_first
     finally:
+        if is_locked:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         os.close(file)
 
 

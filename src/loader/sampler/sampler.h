@@ -76,6 +76,9 @@ struct stk_sampler_column { /* weights, or classes */
     bool is_set;
 };
 
+/* Of one index: with more, the table that was not used for the longest time is removed. */
+#define STK_SAMPLER_TABLES_MAX 64u
+
 struct stoker_sampler {
     struct stk_sampling_source chooser; /* first: pure rooms see this part only */
     struct stoker_dataset *dataset;     /* one reference */

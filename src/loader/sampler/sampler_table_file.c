@@ -6,12 +6,19 @@
 #include "base/mem.h"
 #include "dataset/index_locate.h"
 #include "io/atomic_file.h"
+#include "io/clock.h"
+#include "io/ipc/file_users.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define PLACES 3
+#define HEX_DIGITS 16u
 
 struct places {
     char paths[PLACES][sizeof((struct stoker_sampler *)0)->path]; /* empty: no path */
@@ -63,6 +70,18 @@ __attribute__((format(printf, 2, 3))) static void note(struct stoker_sampler *sa
     }
 }
 
+/* Values of members may have changed though the index is the same. Not if the index was copied:
+ * then the times of its files say nothing. */
+static bool is_older_than_data(const struct stoker_sampler *sampler, const char *path)
+{
+    const struct stoker_dataset *dataset = sampler->dataset;
+    struct stk_stat about;
+
+    return !dataset->index_is_unstamped &&
+           stk_io_stat_path(sampler->engine->io, path, &about, NULL) == 0 && about.mtime_ns > 0 &&
+           about.mtime_ns < stk_dataset_newest_ns(dataset);
+}
+
 /* Returns 1 if the table was mapped. */
 static int try_path(struct stoker_sampler *sampler, const char *path, struct stoker_error *error)
 {
@@ -103,11 +122,25 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
         note(sampler, "the data set changed since the table was made: '%.400s'", path);
         return 0;
     }
+    if (is_older_than_data(sampler, path)) {
+        stk_sampling_table_close(table);
+        stk_io_unmap(io, image);
+        note(sampler, "a shard was written since the table was made: '%.400s'", path);
+        return 0;
+    }
     sampler->table = table;
     sampler->image = image;
     sampler->is_mapped = true;
     snprintf(sampler->path, sizeof sampler->path, "%s", path);
     return 1;
+}
+
+/* Notes the use in the access time, for remove_oldest: also where the file system does not. */
+static void mark_used(const char *path)
+{
+    struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+
+    (void)utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
 }
 
 int stk_sampler_table_find(struct stoker_sampler *sampler, struct stoker_error *error)
@@ -123,6 +156,9 @@ int stk_sampler_table_find(struct stoker_sampler *sampler, struct stoker_error *
                     : stk_fail(error, -ENOMEM, "cannot find a table", "free memory", "table");
     for (int i = 0; i < PLACES && status == 0; i++) {
         status = places->paths[i][0] ? try_path(sampler, places->paths[i], error) : 0;
+        if (status == 1 && !stk_io_is_url(places->paths[i])) {
+            mark_used(places->paths[i]);
+        }
     }
     stk_free(places);
     if (status == 0 && sampler->table_use == STOKER_INDEX_REQUIRE) {
@@ -152,6 +188,106 @@ static int make_folders(struct stk_io *io, const char *path)
     return status;
 }
 
+/* The stem of a path or name of a table, with its '.'; 0: it is none. */
+static size_t stem_bytes_of(const char *name)
+{
+    static const char ending[] = ".table";
+    size_t bytes = strlen(name), rest = HEX_DIGITS + sizeof ending - 1;
+
+    return bytes > rest && name[bytes - rest - 1] == '.' &&
+                   strspn(name + bytes - rest, "0123456789abcdef") == HEX_DIGITS &&
+                   strcmp(name + bytes - (sizeof ending - 1), ending) == 0
+               ? bytes - rest
+               : 0;
+}
+
+static bool is_table(const char *name)
+{
+    return stem_bytes_of(name) > 0;
+}
+
+static int64_t last_use_ns(const struct stat *about)
+{
+    const struct timespec *used = &about->st_mtim;
+
+    if (about->st_atim.tv_sec > used->tv_sec ||
+        (about->st_atim.tv_sec == used->tv_sec && about->st_atim.tv_nsec > used->tv_nsec)) {
+        used = &about->st_atim;
+    }
+    return (int64_t)used->tv_sec * 1000000000 + used->tv_nsec;
+}
+
+/* Counts the tables of the index whose table has the name `own`. Sets *name_out to that which was
+ * not used for the longest time, or "" if none may be removed: only one of this user, which no
+ * process of this machine has open. */
+static size_t find_oldest(DIR *listing, const char *own, const struct stk_file_users *users,
+                          char name_out[NAME_MAX + 1])
+{
+    size_t stem = stem_bytes_of(own), count = 0;
+    int64_t oldest_ns = INT64_MAX;
+    struct dirent *entry;
+    struct stat about;
+
+    name_out[0] = '\0';
+    rewinddir(listing);
+    while ((entry = readdir(listing))) {
+        if (stem_bytes_of(entry->d_name) != stem || strncmp(entry->d_name, own, stem) != 0 ||
+            fstatat(dirfd(listing), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) < 0 ||
+            !S_ISREG(about.st_mode)) {
+            continue;
+        }
+        count++;
+        if (strcmp(entry->d_name, own) != 0 && about.st_uid == geteuid() &&
+            last_use_ns(&about) < oldest_ns && !stk_file_users_has(users, about.st_ino)) {
+            oldest_ns = last_use_ns(&about);
+            snprintf(name_out, NAME_MAX + 1, "%s", entry->d_name);
+        }
+    }
+    return count;
+}
+
+/* Bounds the number of tables of an index. Another process that opens a table at this moment makes
+ * it again, if need be. In a simulated file system nothing is removed: the path does not exist. */
+static void remove_oldest(const char *path)
+{
+    char folder[STK_PATH_BYTES_MAX], name[NAME_MAX + 1];
+    const char *slash = strrchr(path, '/'), *own = slash ? slash + 1 : path;
+    struct stk_file_users users = {0};
+    DIR *listing;
+
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(own - path) : 1, slash ? path : ".");
+    listing = access(path, F_OK) == 0 ? opendir(folder) : NULL;
+    if (listing && find_oldest(listing, own, &users, name) > STK_SAMPLER_TABLES_MAX &&
+        stk_file_users_list(&users, is_table) == 0) {
+        while (find_oldest(listing, own, &users, name) > STK_SAMPLER_TABLES_MAX && name[0] &&
+               unlinkat(dirfd(listing), name, 0) == 0) {
+        }
+    }
+    stk_file_users_deinit(&users);
+    if (listing) {
+        closedir(listing);
+    }
+}
+
+/* The clock of a server may be ahead of that of this machine: the table is not older than a shard.
+ */
+static int store(struct stoker_sampler *sampler, const char *path, struct stoker_error *error)
+{
+    struct stk_io *io = sampler->engine->io;
+    uint64_t time_ns = stk_max(stk_clock_wall_ns(), stk_dataset_newest_ns(sampler->dataset));
+    struct stk_atomic_file file = {0};
+    int status = stk_atomic_file_open(&file, io, path, ".new", error);
+
+    status = status < 0
+                 ? status
+                 : stk_atomic_file_write(&file, sampler->image.data, sampler->image.bytes, error);
+    status = status < 0 ? status : stk_io_set_attributes(io, file.output, 0, &time_ns, error);
+    status =
+        status < 0 ? status : stk_atomic_file_commit(&file, STK_ATOMIC_FILE_SYNC_DIRECTORY, error);
+    stk_atomic_file_close(&file);
+    return status;
+}
+
 static int write_at(struct stoker_sampler *sampler, const char *path, struct stoker_error *error)
 {
     struct stk_io *io = sampler->engine->io;
@@ -164,9 +300,11 @@ static int write_at(struct stoker_sampler *sampler, const char *path, struct sto
     if (status < 0) {
         return status;
     }
-    status = stk_atomic_file_store(io, path, ".new", sampler->image, STK_ATOMIC_FILE_SYNC_DIRECTORY,
-                                   error);
+    status = store(sampler, path, error);
     stk_io_unlock(io, lock);
+    if (status == 0) {
+        remove_oldest(path);
+    }
     return status;
 }
 

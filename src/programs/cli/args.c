@@ -50,8 +50,8 @@ static const struct option options[] = {
     {"filesystem", NULL, COMMAND_INFO, OPTION_FLAG, FIELD(filesystem), 0, 0,
      "show only the file system below PATH; do not open the data set"},
     {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS | FILES |
-     COMMAND_BENCH_STORE | COMMAND_PREWARM | COMMAND_CKPT | COMMAND_PRESIGN, OPTION_FLAG,
-     FIELD(json), 0, 0,
+     COMMAND_BENCH_STORE | COMMAND_PREWARM | COMMAND_CKPT | COMMAND_PRESIGN | COMMAND_CLEAN,
+     OPTION_FLAG, FIELD(json), 0, 0,
      "JSON output, one object a line"},
     {"expires", "SECONDS", COMMAND_PRESIGN, OPTION_SECONDS, FIELD(seconds), 0, 0,
      "how long the URL is valid; default 3600, at most 604800 (a week)"},
@@ -92,6 +92,8 @@ static const struct option options[] = {
      "patterns. With one SRC they are paths below it, and keep them; else they are the sources"},
     {"bandwidth", "BYTES", COPIES, OPTION_BYTES, FIELD(bandwidth), 1, UINT64_MAX,
      "bytes a second of all transfers together; default: no limit"},
+    {"system-files", NULL, COMMAND_CP | COMMAND_SYNC, OPTION_FLAG, FIELD(system_files), 0, 0,
+     "also copy what operating systems and notebooks leave in folders: ._x, .DS_Store, Thumbs.db"},
     {"no-clobber", NULL, COPIES, OPTION_FLAG, FIELD(no_clobber), 0, 0,
      "never replace a file or an object; fail if the destination exists"},
     {"delete", NULL, COMMAND_SYNC, OPTION_FLAG, FIELD(delete_extra), 0, 0,
@@ -100,7 +102,10 @@ static const struct option options[] = {
      "remove unfinished multipart uploads below PATH instead of objects"},
     {"older-than", "SECONDS", COMMAND_RM, OPTION_SECONDS, FIELD(seconds), 0, 0,
      "with --unfinished-uploads: minimum age of an upload; default a day"},
-    {"yes", NULL, COMMAND_RM, OPTION_FLAG, FIELD(yes), 0, 0, "remove without a prompt (-y)"},
+    {"older-than", "SECONDS", COMMAND_CLEAN, OPTION_SECONDS, FIELD(seconds), 0, 0,
+     "leave out files that were used in this time; default 0"},
+    {"yes", NULL, COMMAND_RM | COMMAND_CLEAN, OPTION_FLAG, FIELD(yes), 0, 0,
+     "remove without a prompt (-y)"},
     {"workers", "N", COPIES | COMMAND_RM, OPTION_NUMBER, FIELD(workers), 1, 256,
      "concurrent files, or parts of large files; default 128, between local folders 2 a core"},
     {"part-size", "BYTES", COPIES, OPTION_BYTES, FIELD(part_bytes), 5u << 20, 1u << 30,
@@ -158,7 +163,8 @@ static const struct option options[] = {
      "read all bytes even if an index has checksums"},
     {"batch", "N", STREAM | COMMAND_ORDER, OPTION_NUMBER, FIELD(batch), 1, 1u << 20,
      "samples of a batch; default 256"},
-    {"image", "PIXELS", STREAM, OPTION_NUMBER, FIELD(image), 1, 1u << 14,
+    {"image", "PIXELS", STREAM, OPTION_NUMBER, FIELD(image), 1,
+     STOKER_TRANSFORM_SIDE_MAX,
      "decode to PIXELS x PIXELS as training does (RandomResizedCrop, flip); default 224"},
     {"dtype", "uint8|float32|float16|bfloat16", STREAM, OPTION_CHOICE, FIELD(dtype),
      STOKER_UINT8, 0,
@@ -321,7 +327,8 @@ static const struct option options[] = {
      "give up a read, or a request to a store, after this time without data; default 30"},
     {"network-fs-threads", "N", ALL, OPTION_NUMBER, FIELD(network_fs_threads), 1, 256,
      "threads that open and list files on network file systems and FUSE; default 8"},
-    {"help", NULL, ALL | COMMAND_CREDS, OPTION_FLAG, FIELD(help), 0, 0, "show this text"},
+    {"help", NULL, ALL | COMMAND_CREDS | COMMAND_CLEAN, OPTION_FLAG, FIELD(help), 0, 0,
+     "show this text"},
 
     /* Spellings of earlier versions. They work as before; the help does not list them. */
     {"mount", "filesystem", COMMAND_INFO, OPTION_ALIAS, 0, 0, 0, NULL},
@@ -594,7 +601,8 @@ static int option_set(struct args *args, const struct option *option, const char
     bool bytes = option->kind == OPTION_BYTES || option->kind == OPTION_MAYBE_BYTES;
     uint64_t number = 0;
     double seconds = 0, share = 0;
-    char *end = NULL;
+    const char *end = NULL;
+    bool is_number;
 
     switch ((enum option_kind)option->kind) {
     case OPTION_FLAG:
@@ -612,16 +620,16 @@ static int option_set(struct args *args, const struct option *option, const char
         snprintf(advice, sizeof advice, "--%s is one of %s", option->name, option->value);
         return term_usage(NULL, "invalid value", text, advice);
     case OPTION_SECONDS:
-        seconds = strtod(text, &end);
-        if (end != text && *end == 0 && isfinite(seconds) && seconds > 0 && seconds < 1e9) {
+        is_number = stk_parse_double(text, &end, &seconds);
+        if (is_number && *end == 0 && isfinite(seconds) && seconds > 0 && seconds < 1e9) {
             *(double *)field = seconds;
             return EXIT_FINE;
         }
         snprintf(advice, sizeof advice, "--%s takes seconds above 0, like 2.5", option->name);
         return term_usage(NULL, "not a number of seconds", text, advice);
     case OPTION_SHARE:
-        share = strtod(text, &end);
-        if (end != text && *end == 0 && share > 0 && share <= 1) {
+        is_number = stk_parse_double(text, &end, &share);
+        if (is_number && *end == 0 && share > 0 && share <= 1) {
             *(double *)field = share;
             return EXIT_FINE;
         }

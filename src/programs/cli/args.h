@@ -44,6 +44,7 @@ enum command_bit {
     COMMAND_CKPT = 262144,
     COMMAND_PRESIGN = 524288,
     COMMAND_MV = 1048576,
+    COMMAND_CLEAN = 2097152,
 };
 
 #define ARGS_FILTERS_MAX 256u
@@ -55,6 +56,7 @@ struct args {
     /* The option table in args.c writes the fields below; 0 means that the option is absent. */
     uint64_t batch, image, threads, limit, epochs, seed, window_blocks, home_groups;
     uint64_t memory_bytes, network_fs_threads;
+    bool system_files;
     double seconds;
     bool put;
     double read_seconds; /* 0: the default */
@@ -143,7 +145,7 @@ extern const struct command command_ls, command_cat, command_info, command_bench
 extern const struct command command_index, command_verify, command_diff, command_order;
 extern const struct command command_sample, command_creds, command_fault;
 extern const struct command command_bench_store; /* "bench store" */
-extern const struct command command_ckpt;
+extern const struct command command_ckpt, command_clean;
 extern const struct command command_prewarm, command_cp, command_mv, command_sync, command_rm,
     command_stat, command_presign;
 

@@ -376,6 +376,18 @@ static int open_filesystem(void *options, struct stoker_error *error)
     return status;
 }
 
+static int clean(void *options, struct stoker_error *error)
+{
+    return stoker_clean(options, error);
+}
+
+static void fill_clean(void *options)
+{
+    struct stoker_clean_options *good = options;
+
+    good->unused_s = UINT64_MAX; /* finds nothing */
+}
+
 static int open_prewarm(void *options, struct stoker_error *error)
 {
     struct stoker_prewarm *opened = NULL;
@@ -506,6 +518,7 @@ static const struct row rows[] = {
     OPTIONS(stoker_presign_options, expires_s, presign, fill_presign),
     OPTIONS(stoker_ranges_options, in_flight_max, read_ranges, fill_nothing),
     OPTIONS(stoker_filesystem_options, files_max, open_filesystem, fill_nothing),
+    OPTIONS(stoker_clean_options, unused_s, clean, fill_clean),
     OPTIONS(stoker_prewarm_options, workers, open_prewarm, fill_prewarm),
     OUTPUT(stoker_external_request, buffer, next_external),
 };
