@@ -5,6 +5,7 @@
 #include <stoker/batch.h>
 #include <stoker/engine.h>
 #include <stoker/mix.h>
+#include <stoker/quarantine.h>
 #include <stoker/state.h>
 
 #ifdef __cplusplus
@@ -150,6 +151,13 @@ struct stoker_token_loader_options {
     /* A loader of the same tokens and rows, whose scan of documents and packing this one reuses. */
     const struct stoker_token_loader *rows_of;
     uint32_t order_version; /* 1 or 2; default: the newest, STOKER_ORDER_VERSION */
+    /* enum stoker_on_error. Raise (default), or skip: a row that cannot be read (a damaged frame of
+     * a compressed file or entry of an index, a token that is not below vocab_size) becomes padding
+     * without labels (a document: no tokens), its mask is 0, and it is listed and counted. Errors
+     * of a disk or a store, and files that changed, are raised. Not for tokens in memory. */
+    uint32_t on_error;
+    uint64_t bad_samples_max; /* with skip: rows that may be bad, then STOKER_ERROR_LIMIT; 0: no
+                                 limit */
 };
 
 /* Opens a token loader. Packed rows scan all documents once, and documents that end with eod all
@@ -170,6 +178,13 @@ STOKER_API void stoker_token_loader_close(struct stoker_token_loader *loader);
 STOKER_API int stoker_token_loader_next(struct stoker_token_loader *loader,
                                         struct stoker_batch **batch_out,
                                         struct stoker_error *error);
+/* Returns the number of rows that on_error=skip replaced, each time that one was. */
+STOKER_API uint64_t stoker_token_loader_bad_samples(struct stoker_token_loader *loader);
+/* The i-th bad row of the list, which has at most 1,000 different ones. The texts of *entry_out are
+ * valid until close. Returns 0 and fills *entry_out up to its struct_size; STOKER_ERROR_ARGUMENT
+ * after the end of the list. */
+STOKER_API int stoker_token_loader_quarantine(struct stoker_token_loader *loader, uint64_t i,
+                                              struct stoker_quarantine_entry *entry_out);
 /* Returns the number of batches of an epoch for this rank. */
 STOKER_API uint64_t stoker_token_loader_batches(const struct stoker_token_loader *loader,
                                                 uint64_t epoch);

@@ -84,6 +84,8 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py
                             "block_samples",
                             "rows_of",
                             "order_version",
+                            "on_error",
+                            "bad_samples_max",
                             NULL};
     struct stoker_token_loader_options *options = &request->options;
     PyObject *mix = Py_None;
@@ -93,7 +95,7 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
             arguments, keywords,
-            "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&dbbiO&y#OO&OO&:tokens", names, type,
+            "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&dbbiO&y#OO&OO&O&O&:tokens", names, type,
             &request->source, stk_py_u64, &options->context, stk_py_u64, &options->stride,
             stk_py_u32, &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32,
             &options->tail, stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count,
@@ -106,7 +108,8 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py
             &options->fim_fragment_rate, &options->has_fim_split, &options->fim_whole,
             &options->fim_split, stk_py_u32, &options->fim_fragments_max, &no_prefix,
             &no_prefix_bytes, &mix, stk_py_u64, &options->block_samples, &request->rows_of,
-            stk_py_u32, &options->order_version)) {
+            stk_py_u32, &options->order_version, stk_py_u32, &options->on_error, stk_py_u64,
+            &options->bad_samples_max)) {
         return false;
     }
     return borrow_arguments(request, module, no_prefix, no_prefix_bytes, mix);
@@ -401,6 +404,39 @@ static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
     return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
 }
 
+static PyObject *loader_bad_samples(PyObject *object, PyObject *nothing)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    uint64_t count;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS count = stoker_token_loader_bad_samples(self->loader);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
+    return PyLong_FromUnsignedLongLong(count);
+}
+
+static int loader_bad_sample(void *handle, uint64_t index, struct stoker_quarantine_entry *entry)
+{
+    return stoker_token_loader_quarantine(handle, index, entry);
+}
+
+static PyObject *loader_quarantine(PyObject *object, PyObject *nothing)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    PyObject *list;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    list = stk_py_bad_samples(self->loader, loader_bad_sample);
+    stk_py_gate_leave(&self->gate);
+    return list;
+}
+
 static PyMethodDef loader_methods[] = {
     {"next", loader_next, METH_NOARGS, "next() -> Batch | None"},
     {"set_epoch", loader_set_epoch, METH_O, "Continues at the first batch of an epoch."},
@@ -412,6 +448,8 @@ static PyMethodDef loader_methods[] = {
      "The next position where weights of the mix may change."},
     {"state", loader_state, METH_VARARGS,
      "Position and options of the stream, as a tuple; or those at an earlier (epoch, position)."},
+    {"bad_samples", loader_bad_samples, METH_NOARGS, "Rows that on_error=skip replaced."},
+    {"quarantine", loader_quarantine, METH_NOARGS, "The list of rows that cannot be read."},
     {"position", loader_position, METH_NOARGS, "(epoch, position) of the state; cheap."},
     {"set_state", loader_set_state, METH_O, "Continues at a state."},
     {"close", stk_py_gated_close, METH_NOARGS, "Closes it; batches stay valid."},

@@ -348,7 +348,10 @@ class TextLoader(TokenLoader):
         """See :meth:`TokenLoader.stats`; and ``bad_samples``: documents that could not be read;
         ``left_out``: documents that did not fit in ``batch_rows``."""
         left_out = self._row_builder.left_out
-        return {**super().stats(), "bad_samples": self._bad.count, "left_out": left_out}
+        return {**super().stats(), "left_out": left_out}
+
+    def _bad_samples(self) -> int:
+        return self._bad.count
 
     def __repr__(self) -> str:
         unit = "windows" if isinstance(self._row_maker, _WindowRows) else "documents"

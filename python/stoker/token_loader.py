@@ -7,7 +7,8 @@ from itertools import accumulate, chain
 from typing import Any
 
 from . import _stoker
-from ._options import TAILS, count, parse_bytes
+from ._options import ON_ERRORS, TAILS, count, parse_bytes, word
+from .dataset import BadSample
 from .engine import Engine, engine_of
 from .errors import ArgumentError
 from .loader_base import LoaderBase
@@ -95,6 +96,11 @@ class TokenLoader(LoaderBase):
         dtype: dtype of batches: ``"int64"`` or ``"int32"``.
         stored: dtype of raw files, see :class:`Tokens`.
         vocab: number of token ids of the model; a token that is not below it raises FormatError.
+        on_error: ``"raise"``; or ``"skip"``: a row that cannot be read (a damaged part of a
+            compressed file or of an index, a token id beyond ``vocab``) is padding without labels,
+            is counted in ``stats()["bad_samples"]``, and is listed in :attr:`quarantine`. Errors of
+            disks and stores, and files that change, are raised.
+        bad_samples_max: if more rows cannot be read, LimitError is raised. Default: no limit.
         shuffle, tail, rank, world_size, window, groups, output: see :class:`Loader`.
         block_bytes: approximate size of a block of the order, in stored tokens. Default: 8 MiB.
         transform: called with each batch; the loop receives its result.
@@ -126,6 +132,8 @@ class TokenLoader(LoaderBase):
         dtype: Any = "int64",
         stored: Any = None,
         vocab: int | None = None,
+        on_error: str = "raise",
+        bad_samples_max: int | None = None,
         shuffle: str | None = None,
         tail: str = "drop",
         rank: int | None = None,
@@ -165,6 +173,8 @@ class TokenLoader(LoaderBase):
                 f"stride= does not apply to rows={rows!r}", where, "use rows='windows'"
             )
         self._native_options |= {
+            "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
+            "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
             "stride": count(stride, f"{where} stride", low=1),
             "chunk_documents": count(chunk, f"{where} chunk", low=1),
             **row_options(
@@ -283,13 +293,22 @@ class TokenLoader(LoaderBase):
           batch in which the training loop waited for data; ``run_seconds``, ``wait_seconds``,
           ``first_batch_seconds`` (since opening).
         * ``batches``, ``samples`` (rows, or documents) of this rank; ``samples_per_second``.
+        * ``bad_samples``: rows that could not be read, each time that one was due.
         * ``epoch`` and ``position`` of the stream of all ranks, in rows.
         * ``fingerprint``: hash of all rows that the order scheduled so far: ranks and runs with
           equal fingerprints had the same rows.
         """
         state = self.state_dict()
         stream = {name: state[name] for name in ("epoch", "position", "fingerprint")}
-        return {**stream, **self._times.stats()}
+        return {**stream, **self._times.stats(), "bad_samples": self._bad_samples()}
+
+    def _bad_samples(self) -> int:
+        return int(self._native.bad_samples())
+
+    @property
+    def quarantine(self) -> list[BadSample]:
+        """Rows that could not be read, the first 1,000: file, offset, reason, number of the row."""
+        return [BadSample(*entry) for entry in self._native.quarantine()]
 
     # ---- the rest ----
 

@@ -687,3 +687,50 @@ def test_files_that_are_no_raw_tokens(tmp_path):
         with pytest.raises(stoker.FormatError, match=name) as caught:
             stoker.Tokens(path, stored="uint16")
         assert "x.bin" in str(caught.value)
+
+
+def test_rows_that_cannot_be_read(tmp_path):
+    """on_error="skip": such rows are padding without labels, counted and listed; the others are
+    delivered. Files that change are raised."""
+    zstd = pytest.importorskip("zstd")
+    ids = np.arange(8000, dtype=np.uint16) % 500
+    parts = [zstd.compress(ids[at : at + 1000].tobytes()) for at in range(0, 8000, 1000)]
+    begin = sum(map(len, parts[:3]))
+    whole = b"".join(parts)
+    middle = begin + len(parts[3]) // 2
+    damage = bytes(byte ^ 255 for byte in whole[middle : middle + 8])
+    data = whole[:middle] + damage + whole[middle + 8 :]
+    path = tmp_path / "x.bin.zst"
+    path.write_bytes(data)
+    options = dict(stored="uint16", shuffle="none", tail="keep", output="numpy", labels=False)
+    with pytest.raises(stoker.Error, match="x.bin.zst"):
+        list(stoker.TokenLoader(path, 2, 100, **options))
+    with stoker.TokenLoader(path, 2, 100, on_error="skip", pad=7, **options) as loader:
+        rows = np.concatenate([np.asarray(batch) for batch in loader])
+        stats, bad = loader.stats(), loader.quarantine
+    good = ids.reshape(80, 100)
+    assert (rows[:30] == good[:30]).all() and (rows[40:] == good[40:]).all()
+    assert (rows[30:40] == 7).all()
+    assert stats["bad_samples"] == 10
+    assert [entry.sample for entry in bad] == list(range(30, 40))
+    assert all(entry.shard == str(path) and entry.reason for entry in bad)
+    with stoker.TokenLoader(path, 2, 100, on_error="skip", bad_samples_max=3, **options) as loader:
+        with pytest.raises(stoker.LimitError, match="x.bin.zst"):
+            list(loader)
+    for bad_option in ("ignore", None):
+        with pytest.raises((stoker.ArgumentError, TypeError)):
+            stoker.TokenLoader(path, 2, 100, on_error=bad_option, **options)
+    # An id that is none of the vocabulary; shifted labels of such a row are ignored, too.
+    raw = ids.copy()
+    raw[250] = 60000
+    raw.tofile(tmp_path / "raw.bin")
+    options |= {"labels": True, "vocab": 500, "on_error": "skip"}
+    with stoker.TokenLoader(tmp_path / "raw.bin", 1, 100, **options) as loader:
+        rows = list(loader)
+        assert loader.stats()["bad_samples"] == 1 and loader.quarantine[0].sample == 2
+    assert (rows[2][0] == 0).all() and (rows[2][1] == -100).all()
+    assert (rows[3][0] == raw[300:400]).all() and (rows[3][1] == raw[301:401]).all()
+    options |= {"rows": "documents", "eod": 0, "labels": False}
+    with stoker.TokenLoader(tmp_path / "raw.bin", 16, **options) as loader:
+        documents = [len(row) for batch in loader for row in batch]
+        assert loader.stats()["bad_samples"] == 1 and documents.count(0) == 1

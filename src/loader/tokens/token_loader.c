@@ -160,6 +160,8 @@ int stk_token_loader_open(struct stoker_token_loader **loader_out, struct stoker
     loader->token_bytes = options->dtype == STOKER_UINT8   ? 1
                           : options->dtype == STOKER_INT32 ? 4
                                                            : 8;
+    loader->skips = options->on_error == STOKER_ON_ERROR_SKIP;
+    loader->bad_max = options->bad_samples_max;
     loader->key = stk_random_key(options->seed, FIM_KEY);
     set_fields(loader, options);
     if (options->rows_of) {
@@ -230,11 +232,39 @@ void stoker_token_loader_close(struct stoker_token_loader *loader)
     stk_order_cursor_close(&loader->locked.cursor);
     stk_token_samples_release(loader->samples);
     stk_token_row_close(&loader->locked.row);
+    stk_bad_sample_list_deinit(&loader->locked.bad);
     stk_budget_release(&loader->engine->budget, loader->locked.row_bytes);
     stk_free(loader->locked.starts);
     pthread_mutex_destroy(&loader->lock);
     stk_free(loader);
     stk_token_set_release(tokens);
+}
+
+uint64_t stoker_token_loader_bad_samples(struct stoker_token_loader *loader)
+{
+    uint64_t count = 0;
+
+    if (stk_engine_check(loader->engine, NULL) == 0) {
+        pthread_mutex_lock(&loader->lock);
+        count = loader->locked.bad_count;
+        pthread_mutex_unlock(&loader->lock);
+    }
+    return count;
+}
+
+int stoker_token_loader_quarantine(struct stoker_token_loader *loader, uint64_t i,
+                                   struct stoker_quarantine_entry *entry_out)
+{
+    int status = stk_engine_check(loader->engine, NULL);
+
+    if (status == 0) {
+        pthread_mutex_lock(&loader->lock);
+        status = i < loader->locked.bad.count
+                     ? stk_bad_sample_entry(loader->locked.bad.items[i], entry_out)
+                     : STOKER_ERROR_ARGUMENT;
+        pthread_mutex_unlock(&loader->lock);
+    }
+    return status;
 }
 
 uint64_t stoker_token_loader_batches(const struct stoker_token_loader *loader, uint64_t epoch)

@@ -9,6 +9,7 @@
 #ifndef LOADER_TOKENS_TOKEN_LOADER_H
 #define LOADER_TOKENS_TOKEN_LOADER_H
 
+#include "format/bad_sample/bad_sample_file.h"
 #include "loader/tokens/order_cursor.h"
 #include "loader/tokens/token_prefetch.h"
 #include "loader/tokens/token_samples.h"
@@ -17,6 +18,7 @@
 #include <pthread.h>
 
 #define STK_TOKEN_LOADER_FIELDS_MAX 4u
+#define STK_TOKEN_LOADER_BAD_LISTED_MAX 1000u
 
 struct stoker_token_loader {
     struct stoker_tokens *tokens; /* constant after open, as all members up to the lock */
@@ -29,6 +31,8 @@ struct stoker_token_loader {
     bool ragged;                       /* rows are documents */
     bool blank_padding;                /* rows beyond the samples are padding, not repeats */
     bool plain;                        /* rows are tokens as they are stored */
+    bool skips;                        /* rows that cannot be read */
+    uint64_t bad_max;                  /* of them; 0: no limit */
     uint64_t key;                      /* random key of fill in the middle */
     struct stk_token_samples *samples; /* one reference */
     pthread_mutex_t lock;
@@ -38,7 +42,9 @@ struct stoker_token_loader {
         struct stk_token_row row;
         uint32_t *starts; /* of the current batch */
         uint64_t starts_count, starts_capacity;
-        uint64_t row_bytes; /* reserved */
+        uint64_t row_bytes;             /* reserved */
+        struct stk_bad_sample_list bad; /* at most STK_TOKEN_LOADER_BAD_LISTED_MAX */
+        uint64_t bad_count;
     } locked;
 };
 

@@ -3,9 +3,11 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/retry.h"
 #include "engine/batch/batch.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- rows ---- */
@@ -166,7 +168,67 @@ static int write_row_locked(struct stoker_token_loader *loader, struct stoker_ba
     return loader->starts >= 0 ? add_starts_locked(loader, batch, slot, error) : 0;
 }
 
+/* ---- rows that cannot be read ---- */
+
+static bool is_listed_locked(const struct stoker_token_loader *loader, uint64_t sample)
+{
+    for (uint64_t i = 0; i < loader->locked.bad.count; i++) {
+        if (loader->locked.bad.items[i]->sample == sample) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* status: of a row. Returns 1 if the row is to be replaced: counts and lists it, and clears the
+ * error; else the status, or that of a limit. */
+static int skip_row_locked(struct stoker_token_loader *loader, uint64_t sample, int status,
+                           struct stoker_error *error)
+{
+    struct stk_bad_sample *bad;
+
+    if (!loader->skips || (!stk_error_is_data(status) && status != STOKER_ERROR_FORMAT)) {
+        return status;
+    }
+    loader->locked.bad_count++;
+    if (loader->locked.bad.count < STK_TOKEN_LOADER_BAD_LISTED_MAX &&
+        !is_listed_locked(loader, sample)) {
+        bad = stk_bad_sample_new(sample, error);
+        if (!bad || stk_bad_sample_list_add(&loader->locked.bad, bad) < 0) {
+            stk_free(bad);
+            return stk_fail_memory(error, "the list of bad rows");
+        }
+    }
+    if (loader->bad_max > 0 && loader->locked.bad_count > loader->bad_max) {
+        char first[sizeof error->where];
+
+        snprintf(first, sizeof first, "%.100s: %.300s", error->what, error->where);
+        return stk_fail(error, STOKER_ERROR_LIMIT, "more rows of tokens are bad than allowed",
+                        "repair the files, or raise bad_samples_max",
+                        "%llu bad rows, at most %llu; the last: %.400s",
+                        (unsigned long long)loader->locked.bad_count,
+                        (unsigned long long)loader->bad_max, first);
+    }
+    *error = (struct stoker_error){0};
+    return 1;
+}
+
 /* ---- batches ---- */
+
+static int fill_row_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                           uint32_t slot, uint64_t key, struct stoker_error *error)
+{
+    int status = loader->plain ? fill_window_locked(loader, batch, slot, error) : 0;
+
+    if (status != 0) {
+        return status;
+    }
+    status = make_row_locked(loader, batch->ids[slot], key, error);
+    if (loader->blank_padding && !batch->mask[slot]) {
+        stk_token_row_clear(&loader->locked.row);
+    }
+    return status < 0 ? status : write_row_locked(loader, batch, slot, error);
+}
 
 /* Fills a batch with rows of one length. */
 static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
@@ -176,13 +238,11 @@ static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_ba
 
     loader->locked.starts_count = 0;
     for (uint32_t i = 0; status >= 0 && i < batch->samples; i++) {
-        status = loader->plain ? fill_window_locked(loader, batch, i, error) : 0;
-        if (status == 0) {
-            status = make_row_locked(loader, batch->ids[i], keys[i], error);
-            if (loader->blank_padding && !batch->mask[i]) {
-                stk_token_row_clear(&loader->locked.row);
-            }
-            status = status < 0 ? status : write_row_locked(loader, batch, i, error);
+        status = fill_row_locked(loader, batch, i, keys[i], error);
+        if (status < 0 && (status = skip_row_locked(loader, batch->ids[i], status, error)) > 0) {
+            stk_token_row_clear(&loader->locked.row);
+            batch->mask[i] = 0;
+            status = write_row_locked(loader, batch, i, error);
         }
     }
     if (status >= 0 && loader->starts >= 0) {
@@ -269,17 +329,26 @@ static int fill_documents_locked(struct stoker_token_loader *loader, struct stok
     for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
         status = stk_token_samples_row_tokens(loader->samples, batch->ids[i], &tokens, error);
         total += status == 0 ? tokens : 0;
+        if (loader->skips && status < 0 && stk_error_is_data(status)) {
+            status = 0; /* found again, and counted, where the document is read */
+        }
     }
     for (uint32_t field = 0; status == 0 && field < loader->field_count; field++) {
         status = stk_batch_grow(batch, field, total * loader->token_bytes, error);
         batch->fields[field].offsets[0] = 0;
     }
-    for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
+    for (uint32_t i = 0; status >= 0 && i < batch->samples; i++) {
         status = loader->dtype == STOKER_UINT8
                      ? fill_bytes_locked(loader, batch, i, total, error)
                      : fill_document_locked(loader, batch, i, keys[i], total, error);
+        if (status < 0 && (status = skip_row_locked(loader, batch->ids[i], status, error)) > 0) {
+            batch->mask[i] = 0;
+            for (uint32_t field = 0; field < loader->field_count; field++) {
+                batch->fields[field].offsets[i + 1] = batch->fields[field].offsets[i];
+            }
+        }
     }
-    return status;
+    return status < 0 ? status : 0;
 }
 
 /* Makes the batch at the position, which does not change. */
@@ -322,11 +391,13 @@ int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_b
                              struct stoker_error *error)
 {
     int status = stk_engine_check(loader->engine, error), found;
+    struct stoker_error own = {0};
 
     *batch_out = NULL;
     if (status < 0) {
         return status;
     }
+    error = error ? error : &own; /* the list of bad rows needs it */
     pthread_mutex_lock(&loader->lock);
     if (stk_order_cursor_begin_step(&loader->locked.cursor)) {
         stk_token_prefetch_begin(&loader->locked.ahead, &loader->locked.cursor);

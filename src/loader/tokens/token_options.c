@@ -208,6 +208,8 @@ int stk_token_options_resolve(struct stoker_token_loader_options *options,
         refused = "rank must be below world_size";
     } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP) {
         refused = "shuffle or tail is out of its range";
+    } else if (options->on_error > STOKER_ON_ERROR_SKIP) {
+        refused = "on_error must be raise or skip";
     } else if (options->order_version > STOKER_ORDER_VERSION) {
         refused = "order_version must be 1 or 2";
     } else if (options->dtype != STOKER_INT32 && options->dtype != STOKER_INT64 &&
