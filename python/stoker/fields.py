@@ -82,6 +82,7 @@ ARRAY_CODES = {
     "uint64": "Q",
 }
 BOX_FORMATS = {"xyxy": _stoker.XYXY, "xywh": _stoker.XYWH, "cxcywh": _stoker.CXCYWH}
+INT_DTYPES = {name: ARRAY_DTYPES[name] for name in ("int64", "uint64")}
 LAYOUTS = {"NCHW": _stoker.NCHW, "NHWC": _stoker.NHWC}
 
 Extensions = str | Sequence[str]
@@ -99,6 +100,7 @@ class Inside(NamedTuple):
     keep_empty: int = 0
     rgb_ids: int = 0
     default: bytes | None = None
+    label_from_path: int = 0
 
 
 Native = tuple[str, int, str | None, tuple[Any, ...], int, int, int, Inside]
@@ -249,9 +251,27 @@ class Image(Field):
 
 
 class Label(Field):
-    """The class of a sample: its folder (class folders), or the number in its ``cls`` (tars)."""
+    """The class of a sample: its folder (class folders), or the number in its ``cls`` (tars).
+
+    Args:
+        source: ``"path"``: in tars, too, the folder of the sample is its class: ``n01`` for the key
+            ``imagenet/n01/img_1``. The classes are sorted, or those of ``classes=``; see
+            :attr:`Loader.classes`. Opening reads all keys. Default: as above.
+    """
 
     _kind = _stoker.FIELD_LABEL
+
+    def __init__(self, source: str | None = None) -> None:
+        if source not in (None, "path"):
+            raise ArgumentError(f"unknown source {source!r}", "Label", "pass 'path', or nothing")
+        self.source = source
+
+    def _native(self, name: str, defaults: Image) -> Native:
+        return (*super()._native(name, defaults)[:-1], Inside(label_from_path=int(self.by_path)))
+
+    @property
+    def by_path(self) -> bool:
+        return self.source == "path"
 
 
 class _Member(Field):
@@ -280,13 +300,29 @@ def _packed(value: Any, code: str, where: str) -> bytes:
 
 class Int(_Inner):
     """An integer: the text of a member, ``Int("cls")``, or the value at a path of JSON or
-    MessagePack, ``Int("json", path="width")`` or ``Int("json:width")``. int64 [B]. Samples without
-    it have ``default``, if one is passed."""
+    MessagePack, ``Int("json", path="width")`` or ``Int("json:width")``. int64 [B], or uint64 [B]
+    with ``dtype="uint64"``: for hashes and ids of 64 bits. Samples without it have ``default``, if
+    one is passed."""
 
     _kind = _stoker.FIELD_INT
 
+    def __init__(
+        self,
+        extensions: Extensions,
+        path: str | None = None,
+        default: Any = None,
+        dtype: Any = "int64",
+    ) -> None:
+        self.dtype = dtype_name(dtype, "Int", INT_DTYPES) or "int64"
+        super().__init__(extensions, path, default)
+
+    def _native(self, name: str, defaults: Image) -> Native:
+        inside = super()._native(name, defaults)[-1]
+        return name, self._kind, self.extensions, (), INT_DTYPES[self.dtype], 0, 0, inside
+
     def _default_bytes(self) -> bytes | None:
-        return None if self.default is None else _packed(self.default, "q", "Int")
+        code = ARRAY_CODES[self.dtype]
+        return None if self.default is None else _packed(self.default, code, "Int")
 
 
 class Float(_Inner):

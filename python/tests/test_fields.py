@@ -500,3 +500,45 @@ def test_numbers_of_every_size_and_locale(tmp_path):
         kind = stoker.Int if b"99" in text[:2] else stoker.Float
         with pytest.raises(stoker.CorruptError, match="not a number"):
             list(stoker.Loader(tmp_path / "b.tar", 1, fields={"x": kind("x")}, tail="keep"))
+
+
+def test_integers_of_64_bits_without_a_sign(tmp_path, engine):
+    """Hashes and ids above 2^63: as a field of uint64, and in predicates, balance and weights."""
+    big = [2**64 - 1, 12345678901234567890, 12345678901234567891, 5]
+    make.tar(
+        tmp_path / "a.tar",
+        [
+            pair
+            for i, n in enumerate(big)
+            for pair in ((f"{i}.id", b" %d\n" % n), (f"{i}.json", b'{"h": %d}' % n))
+        ],
+    )
+    options = dict(shuffle="none", tail="keep", output="numpy", engine=engine)
+
+    def read(field, **more):
+        with stoker.Loader(tmp_path / "a.tar", 1, fields={"h": field}, **options, **more) as loader:
+            return [batch["h"] for batch in loader]
+
+    for field in ("id", "json:h"):
+        found = read(stoker.Int(field, dtype="uint64"))
+        assert found[0].dtype == np.uint64 and [int(row[0]) for row in found] == big
+        with pytest.raises(stoker.Error):
+            read(stoker.Int(field))
+    for text, wanted in [
+        ("json.h == 12345678901234567890", 1),
+        ("json.h in (5, 12345678901234567891)", 2),
+        ("id > 12345678901234567890", 2),
+        ("id % 10 == 5", 2),
+        ("json.h < 1e19", 1),
+    ]:
+        assert len(read(stoker.Int("id", dtype="uint64"), subset=text)) == wanted, text
+    assert len(read(stoker.Int("id", dtype="uint64"), balance="json.h")) == 4
+    for bad in (b"-1", b"18446744073709551616"):
+        make.tar(tmp_path / "a.tar", [("0.id", bad), ("0.json", b'{"h": %s}' % bad)])
+        for field in ("id", "json:h"):
+            with pytest.raises(stoker.Error):
+                read(stoker.Int(field, dtype="uint64"))
+    assert stoker.Int("id", default=2**64 - 1, dtype="uint64").default == 2**64 - 1
+    for bad in ({"dtype": "int32"}, {"dtype": "uint64", "default": -1}, {"default": 2**63}):
+        with pytest.raises(stoker.ArgumentError):
+            stoker.Int("id", **bad)

@@ -26,12 +26,16 @@ static const char *skip_space(const char *text)
     return text + strspn(text, " \t\n\v\f\r");
 }
 
-bool stk_parse_int64(const char *text, const char **end_out, int64_t *number_out)
+/* Parses digits after white space and a sign: a number up to `most`, one more if it is negative. */
+static bool parse_digits(const char *text, const char **end_out, uint64_t most, bool *negative_out,
+                         uint64_t *number_out)
 {
     const char *at = skip_space(text);
-    bool negative = *at == '-', any = false, fits = true;
-    uint64_t most = (uint64_t)INT64_MAX + negative, number = 0;
+    bool any = false, fits = true;
+    uint64_t number = 0;
 
+    *negative_out = *at == '-';
+    most += *negative_out && most == INT64_MAX;
     at += *at == '-' || *at == '+';
     for (; *at >= '0' && *at <= '9'; at++) {
         uint64_t digit = (uint64_t)(*at - '0');
@@ -41,8 +45,24 @@ bool stk_parse_int64(const char *text, const char **end_out, int64_t *number_out
         number = fits ? 10 * number + digit : number;
     }
     *end_out = any ? at : text;
-    *number_out = negative ? (int64_t)(0 - number) : (int64_t)number;
+    *number_out = number;
     return any && fits;
+}
+
+bool stk_parse_int64(const char *text, const char **end_out, int64_t *number_out)
+{
+    uint64_t number;
+    bool negative, fits = parse_digits(text, end_out, INT64_MAX, &negative, &number);
+
+    *number_out = negative ? (int64_t)(0 - number) : (int64_t)number;
+    return fits;
+}
+
+bool stk_parse_uint64(const char *text, const char **end_out, uint64_t *number_out)
+{
+    bool negative, fits = parse_digits(text, end_out, UINT64_MAX, &negative, number_out);
+
+    return fits && (!negative || *number_out == 0);
 }
 
 bool stk_parse_double(const char *text, const char **end_out, double *number_out)

@@ -15,6 +15,8 @@
  * "inf", "nan" and hexadecimal ones), with a point; tiny ones are rounded to nearest, also to
  * subnormal numbers and 0. */
 bool stk_parse_int64(const char *text, const char **end_out, int64_t *number_out);
+/* The same for 64 bits without a sign; "-1" does not fit. */
+bool stk_parse_uint64(const char *text, const char **end_out, uint64_t *number_out);
 bool stk_parse_double(const char *text, const char **end_out, double *number_out);
 
 /* Parse a text that is an integer of 64 bits without a sign and nothing else; with_unit: perhaps

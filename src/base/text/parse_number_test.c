@@ -28,6 +28,21 @@ static const struct int_row {
     {"x", false, 0, 0},
 };
 
+static const struct natural_row {
+    const char *text;
+    bool good;
+    uint64_t number;
+    size_t used;
+} natural_rows[] = {
+    {"0", true, 0, 1},
+    {" +9223372036854775808\n", true, (uint64_t)INT64_MAX + 1, 21},
+    {"18446744073709551615", true, UINT64_MAX, 20},
+    {"18446744073709551616", false, 0, 20},
+    {"-0", true, 0, 2},
+    {"-1", false, 0, 2},
+    {"x", false, 0, 0},
+};
+
 static const struct real_row {
     const char *text;
     bool good;
@@ -94,6 +109,15 @@ static void test_numbers(void)
         int64_t number;
 
         T_EQ(row->text, stk_parse_int64(row->text, &end, &number), row->good);
+        T_EQ(row->text, end - row->text, (long long)row->used);
+        T_TRUE(row->text, !row->good || number == row->number);
+    }
+    T_EACH(natural_row, row, natural_rows)
+    {
+        const char *end;
+        uint64_t number;
+
+        T_EQ(row->text, stk_parse_uint64(row->text, &end, &number), row->good);
         T_EQ(row->text, end - row->text, (long long)row->used);
         T_TRUE(row->text, !row->good || number == row->number);
     }

@@ -1,8 +1,9 @@
-/* JSON (RFC 8259) by jansson: any value at the top, UTF-8 only. Integers of more than 63 bits are
- * real numbers. */
+/* JSON (RFC 8259) by jansson: any value at the top, UTF-8 only. Integers beyond int64 and uint64
+ * are real numbers. */
 #include "format/value/value_private.h"
 
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -20,7 +21,7 @@ uint64_t stk_json_memory_bytes(struct stk_view bytes)
      * twice, by the lexer and by its value, and a name once more. */
     uint64_t sum = FIXED_BYTES + 3 * (uint64_t)bytes.bytes;
 
-    sum += bytes.bytes + bytes.bytes / 8; /* a copy, see stk_json_rewrite */
+    sum += bytes.bytes + bytes.bytes / 4; /* a copy, see stk_json_rewrite */
 
     for (size_t i = 0; i < bytes.bytes; i++) {
         uint8_t byte = bytes.data[i];
@@ -31,6 +32,23 @@ uint64_t stk_json_memory_bytes(struct stk_view bytes)
                                             : 0;
     }
     return sum;
+}
+
+/* Makes the text that stk_json_rewrite wrote a number. */
+static void read_natural(struct stk_value_node *out)
+{
+    size_t begin = strlen(STK_JSON_NATURAL);
+    const char *end, *text = (const char *)out->text.data;
+    uint64_t natural;
+
+    if (out->text.bytes > begin && memcmp(text, STK_JSON_NATURAL, begin) == 0 &&
+        text[begin] >= '1' && text[begin] <= '9' &&
+        stk_parse_uint64(text + begin, &end, &natural) && natural > INT64_MAX &&
+        end == text + out->text.bytes) {
+        out->kind = STK_VALUE_NODE_NUMBER;
+        out->number.kind = STK_NUMBER_UINT;
+        out->number.natural = natural;
+    }
 }
 
 static void read_node(const void *node, struct stk_value_node *out)
@@ -51,6 +69,7 @@ static void read_node(const void *node, struct stk_value_node *out)
         out->kind = STK_VALUE_NODE_TEXT;
         out->text =
             (struct stk_view){(const uint8_t *)json_string_value(json), json_string_length(json)};
+        read_natural(out);
         break;
     case JSON_INTEGER:
         out->kind = STK_VALUE_NODE_NUMBER;

@@ -2,12 +2,13 @@
  * numbers beyond the largest double, and text with half a surrogate pair. Most fields are not read,
  * so such a value must not make the document unreadable. It is written again:
  *
- *   12345678901234567890 -> 12345678901234567890e0, a real number
+ *   12345678901234567890 -> "<U+E000>12345678901234567890": read_node makes it a number again
+ *   123456789012345678901 -> 123456789012345678901e0, a real number
  *   1e999                -> null
  *   "\ud800"             -> null; in a name: "\ufffd"
  *
- * A field that asks for one of them then finds a real number or null, which is an error of the
- * field.
+ * A field that asks for one of the others then finds a real number or null, which is an error of
+ * the field.
  */
 #include "format/value/value_private.h"
 
@@ -16,8 +17,6 @@
 
 #include <math.h>
 #include <string.h>
-
-#define INT_DIGITS_MAX 18u /* so many fit an int64 */
 
 struct lenient {
     struct stk_view in;
@@ -127,15 +126,26 @@ static void copy_number(struct lenient *copy)
 {
     const uint8_t *data = copy->in.data;
     size_t at = copy->at, end = at, digits = 0;
-    bool is_real = false;
+    bool is_real = false, fits_natural = true;
+    uint64_t natural = 0;
 
     for (; end < copy->in.bytes && (is_digit(data[end]) || memchr("+-.eE", data[end], 5)); end++) {
         is_real = is_real || memchr(".eE", data[end], 3);
-        digits += is_digit(data[end]);
+        if (is_digit(data[end])) {
+            digits++;
+            fits_natural = fits_natural && stk_multiply(natural, 10, &natural) &&
+                           stk_add(natural, (uint64_t)(data[end] - '0'), &natural);
+        }
     }
     copy->at = end;
-    if (!is_real && digits <= INT_DIGITS_MAX) {
+    if (!is_real && fits_natural && natural <= (uint64_t)INT64_MAX + (data[at] == '-')) {
         put(copy, data + at, end - at);
+        return;
+    }
+    if (!is_real && fits_natural && digits == end - at && data[at] != '0') {
+        put(copy, "\"" STK_JSON_NATURAL, 1 + strlen(STK_JSON_NATURAL));
+        put(copy, data + at, end - at);
+        put(copy, "\"", 1);
         return;
     }
     /* There is space for a NUL: the text of the number in the copy is checked there. */
@@ -158,8 +168,8 @@ static void copy_number(struct lenient *copy)
 
 int stk_json_rewrite(struct stk_view in, struct stk_view *copy_out, struct stoker_error *error)
 {
-    /* Each number of 19 digits or more grows by 2 bytes. */
-    size_t capacity = in.bytes + in.bytes / 8 + 16;
+    /* Each number of 19 digits or more grows by at most 5 bytes. */
+    size_t capacity = in.bytes + in.bytes / 4 + 16;
     struct lenient copy = {.in = in, .out = stk_alloc(capacity, 1)};
 
     *copy_out = (struct stk_view){NULL, 0};

@@ -248,18 +248,35 @@ static bool is_small(double real)
     return real > -0x1p63 && real < 0x1p63;
 }
 
-int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_error *error)
+/* dtype: INT64 or UINT64. */
+static int get_integer(const struct stk_value *value, uint32_t dtype, void *out,
+                       struct stoker_error *error)
 {
     struct stk_number number;
     int status = get_number(value, &number, error);
 
-    if (status == 0 && !stk_number_write(out, STOKER_INT64, &number)) {
-        status = not_a(value, "an integer of 64 bits",
+    if (status == 0 && !stk_number_write(out, dtype, &number)) {
+        bool is_negative = number.kind == STK_NUMBER_INT && number.integer < 0;
+
+        status = not_a(value,
+                       dtype == STOKER_UINT64 ? "an integer of 64 bits without a sign"
+                                              : "an integer of 64 bits",
                        number.kind == STK_NUMBER_REAL && is_small(number.real) ? "a fraction"
+                       : is_negative                                           ? "a negative one"
                                                                                : "a larger one",
                        error);
     }
     return status;
+}
+
+int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_error *error)
+{
+    return get_integer(value, STOKER_INT64, out, error);
+}
+
+int stk_value_uint(const struct stk_value *value, uint64_t *out, struct stoker_error *error)
+{
+    return get_integer(value, STOKER_UINT64, out, error);
 }
 
 int stk_value_float(const struct stk_value *value, double *out, struct stoker_error *error)

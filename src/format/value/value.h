@@ -134,6 +134,7 @@ int stk_value_deserialize(struct stk_value *value, uint32_t encoding, struct stk
 /* Return 0, or STOKER_ERROR_FORMAT if the value is no number. An array of one element is a number.
  */
 int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_error *error);
+int stk_value_uint(const struct stk_value *value, uint64_t *out, struct stoker_error *error);
 int stk_value_float(const struct stk_value *value, double *out, struct stoker_error *error);
 /* Sets *text_out, which is valid until close and is UTF-8. */
 int stk_value_text(const struct stk_value *value, struct stk_view *text_out,

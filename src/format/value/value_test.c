@@ -98,6 +98,36 @@ static void test_whole_numbers(void)
     }
 }
 
+/* Integers above INT64_MAX of JSON and MessagePack, and beside them those that fit. */
+static void test_naturals(void)
+{
+    static const struct {
+        const char *text, *path;
+        int status;
+        uint64_t want;
+    } rows[] = {{"[18446744073709551615]", "0", 0, UINT64_MAX},
+                {"{\"a\": [9223372036854775808, 7]}", "a.0", 0, (uint64_t)INT64_MAX + 1},
+                {"[12345678901234567890, 9223372036854775807]", "1", 0, INT64_MAX},
+                {"[12345678901234567890, 7]", "1", 0, 7},
+                {"[12345678901234567890, -9223372036854775808]", "1", STOKER_ERROR_FORMAT, 0},
+                {"[18446744073709551616]", "0", STOKER_ERROR_FORMAT, 0},
+                {"[12345678901234567890, \"7\"]", "1", STOKER_ERROR_FORMAT, 0},
+                {"[1.5]", "0", STOKER_ERROR_FORMAT, 0}};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_value value;
+        uint64_t got = 0;
+
+        T_EQ("open",
+             stk_value_open(&value, STK_VALUE_JSON, view_of(rows[i].text, strlen(rows[i].text)),
+                            rows[i].path, MEMORY_BYTES_MAX, NULL),
+             0);
+        T_EQ(rows[i].text, stk_value_uint(&value, &got, NULL), rows[i].status);
+        T_TRUE(rows[i].text, got == rows[i].want);
+        stk_value_close(&value);
+    }
+}
+
 static void test_text(void)
 {
     static const char packed[] = "\x82\xa1n\x05\xa1t\xa4\xc3\xbc!x"; /* {"n": 5, "t": "ü!x"} */
@@ -147,6 +177,7 @@ static void test_values_beyond(void)
         {"{\"x\": 12345678901234567890, \"w\": }", STOKER_ERROR_CORRUPT, 0},
         {"{\"x\": 12345678901234567890", STOKER_ERROR_TRUNCATED, 0},
         {"{\"x\": 012345678901234567890, \"w\": 5}", STOKER_ERROR_CORRUPT, 0},
+        {"{\"x\": 1234567890123456789-0, \"w\": 5}", STOKER_ERROR_CORRUPT, 0},
         {"{\"x\": \"\\ud800, \"w\": 5}", STOKER_ERROR_CORRUPT, 0},
     };
 
@@ -737,6 +768,7 @@ int main(void)
     test_numbers();
     test_whole_numbers();
     test_values_beyond();
+    test_naturals();
     test_text();
     test_at();
     test_check();

@@ -493,7 +493,9 @@ static int fill_opened(const struct stk_fill *fill, const struct opened *opened)
     case STOKER_FIELD_TEXT:
         return fill_text(fill, value);
     case STOKER_FIELD_INT:
-        return stk_value_int(value, slot_of(fill), fill->error);
+        return field_of(fill)->shape.dtype == STOKER_UINT64
+                   ? stk_value_uint(value, slot_of(fill), fill->error)
+                   : stk_value_int(value, slot_of(fill), fill->error);
     case STOKER_FIELD_FLOAT:
         return stk_value_float(value, slot_of(fill), fill->error);
     case STOKER_FIELD_BOXES:

@@ -244,6 +244,8 @@ static int nested_value(struct stk_sample_row *row, uint32_t slot, const struct 
     }
     if (stk_value_int(value, &value_out->integer, NULL) == 0) {
         value_out->kind = STK_PREDICATE_INT;
+    } else if (stk_value_uint(value, &value_out->natural, NULL) == 0) {
+        value_out->kind = STK_PREDICATE_NATURAL;
     } else if (stk_value_float(value, &value_out->real, NULL) == 0) {
         value_out->kind =
             value_out->real == value_out->real ? STK_PREDICATE_REAL : STK_PREDICATE_NONE;

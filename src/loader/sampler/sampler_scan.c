@@ -108,9 +108,10 @@ static int read_weight(struct stoker_sampler *sampler, struct stk_sample_row *ro
     if (status < 0) {
         return status;
     }
-    weight = value.kind == STK_PREDICATE_INT    ? (double)value.integer
-             : value.kind == STK_PREDICATE_REAL ? value.real
-                                                : weight;
+    weight = value.kind == STK_PREDICATE_INT       ? (double)value.integer
+             : value.kind == STK_PREDICATE_NATURAL ? (double)value.natural
+             : value.kind == STK_PREDICATE_REAL    ? value.real
+                                                   : weight;
     if (!(weight >= 0 && weight <= 1e300)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sample has no weight",
                         "a weight is a number of at least 0; select only samples that have one",
@@ -142,6 +143,9 @@ static int read_class(struct stoker_sampler *sampler, struct stk_sample_row *row
     switch ((enum stk_predicate_kind)value.kind) {
     case STK_PREDICATE_INT:
         hash = stk_random_key(STK_PREDICATE_INT, (uint64_t)value.integer);
+        break;
+    case STK_PREDICATE_NATURAL:
+        hash = stk_random_key(STK_PREDICATE_NATURAL, value.natural);
         break;
     case STK_PREDICATE_REAL:
         hash = stk_random_key(STK_PREDICATE_REAL, stk_xxh3_64(&value.real, sizeof value.real));

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define NO_NODE UINT32_MAX
-#define DIGITS_MAX 18u              /* of a number: any such fits an int64 */
+#define DIGITS_MAX 18u              /* of a number with a point or exponent */
 #define EXACT_MAX 9007199254740992u /* 2^53: integers up to this are exact in a double */
 #define TEN_MAX 22                  /* powers of ten up to this are doubles */
 
@@ -109,17 +109,18 @@ static int parse_number(struct parser *parser, struct stk_predicate_value *value
     uint64_t digits = 0;
     uint32_t count = 0;
     int exponent = 0, scale = 0;
-    bool is_real = false;
+    bool is_real = false, fits = true;
 
     for (int c = peek(parser, 0); is_digit(c) || c == '_' || (c == '.' && !is_real);
          c = peek(parser, 0)) {
         is_real = is_real || c == '.';
         if (is_digit(c)) {
-            digits = digits * 10 + (uint64_t)(c - '0');
+            fits = fits && !__builtin_mul_overflow(digits, 10u, &digits) &&
+                   !__builtin_add_overflow(digits, (uint64_t)(c - '0'), &digits);
             count += digits > 0;
             scale -= is_real;
         }
-        if (count > DIGITS_MAX || scale < -TEN_MAX) {
+        if (!fits || (is_real && count > DIGITS_MAX) || scale < -TEN_MAX) {
             return fail_syntax(parser, "a number in a subset has too many digits");
         }
         parser->at++;
@@ -141,9 +142,11 @@ static int parse_number(struct parser *parser, struct stk_predicate_value *value
         return fail_syntax(parser, "a subset cannot be read");
     }
     if (!is_real) {
-        *value =
-            (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = (int64_t)digits};
+        *value = stk_predicate_natural(digits);
         return 0;
+    }
+    if (count > DIGITS_MAX) {
+        return fail_syntax(parser, "a number in a subset has too many digits");
     }
     for (; scale < 0 && digits % 10 == 0; scale++) {
         digits /= 10;
@@ -206,7 +209,12 @@ static int parse_literal(struct parser *parser, struct stk_predicate_value *valu
         return is_negative ? fail_syntax(parser, "a number is missing in a subset") : 0;
     }
     status = parse_number(parser, value);
-    if (is_negative && value->kind == STK_PREDICATE_INT) {
+    if (status == 0 && is_negative && value->kind == STK_PREDICATE_NATURAL) {
+        if (value->natural > (uint64_t)INT64_MAX + 1) {
+            return fail_syntax(parser, "a number in a subset has too many digits");
+        }
+        *value = (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = INT64_MIN};
+    } else if (is_negative && value->kind == STK_PREDICATE_INT) {
         value->integer = -value->integer;
     } else if (is_negative) {
         value->real = -value->real;
@@ -555,6 +563,29 @@ static int compare_mixed(int64_t integer, double real)
     return real > whole ? -1 : real < whole;
 }
 
+/* Compares an integer above INT64_MAX with a number. Doubles of that size have no fraction. */
+static int compare_natural(uint64_t natural, const struct stk_predicate_value *other)
+{
+    uint64_t whole;
+
+    if (other->kind == STK_PREDICATE_INT ||
+        (other->kind == STK_PREDICATE_REAL && other->real < 0x1p63)) {
+        return 1;
+    }
+    if (other->kind == STK_PREDICATE_REAL && other->real >= 0x1p64) {
+        return -1;
+    }
+    whole = other->kind == STK_PREDICATE_REAL ? (uint64_t)other->real : other->natural;
+    return (natural > whole) - (natural < whole);
+}
+
+struct stk_predicate_value stk_predicate_natural(uint64_t number)
+{
+    return number <= INT64_MAX
+               ? (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = (int64_t)number}
+               : (struct stk_predicate_value){.kind = STK_PREDICATE_NATURAL, .natural = number};
+}
+
 int stk_predicate_compare(const struct stk_predicate_value *a, const struct stk_predicate_value *b)
 {
     if (a->kind == STK_PREDICATE_TEXT) {
@@ -563,6 +594,12 @@ int stk_predicate_compare(const struct stk_predicate_value *a, const struct stk_
 
         order = order ? order : (a->text.bytes > b->text.bytes) - (a->text.bytes < b->text.bytes);
         return (order > 0) - (order < 0);
+    }
+    if (a->kind == STK_PREDICATE_NATURAL) {
+        return compare_natural(a->natural, b);
+    }
+    if (b->kind == STK_PREDICATE_NATURAL) {
+        return -compare_natural(b->natural, a);
     }
     if (a->kind == STK_PREDICATE_INT && b->kind == STK_PREDICATE_INT) {
         return (a->integer > b->integer) - (a->integer < b->integer);
@@ -594,6 +631,8 @@ static bool value_of(const struct stk_predicate *query, const struct stk_predica
         int64_t rest = value_out->integer % operand->modulus;
 
         value_out->integer = rest < 0 ? rest + operand->modulus : rest;
+    } else if (operand->modulus > 0 && value_out->kind == STK_PREDICATE_NATURAL) {
+        *value_out = stk_predicate_natural(value_out->natural % (uint64_t)operand->modulus);
     } else if (operand->modulus > 0) {
         value_out->kind = STK_PREDICATE_NONE;
     }

@@ -33,12 +33,14 @@ enum stk_predicate_kind {
     STK_PREDICATE_INT,     /* also true and false: 1 and 0 */
     STK_PREDICATE_REAL,    /* never NaN */
     STK_PREDICATE_TEXT,
+    STK_PREDICATE_NATURAL, /* an integer above INT64_MAX */
 };
 
 struct stk_predicate_value {
     uint32_t kind; /* enum stk_predicate_kind */
     union {
         int64_t integer;
+        uint64_t natural;
         double real;
         struct stk_view text; /* valid until close */
     };
@@ -71,6 +73,8 @@ void stk_predicate_deinit(struct stk_predicate *query); /* a zeroed one is allow
 int stk_predicate_evaluate(const struct stk_predicate *query,
                            const struct stk_predicate_value *values, uint32_t *column_out);
 
+/* INT, or NATURAL if the number is larger. */
+struct stk_predicate_value stk_predicate_natural(uint64_t number);
 /* Returns -1, 0 or 1: less, equal, greater. Both are numbers, or both are texts. */
 int stk_predicate_compare(const struct stk_predicate_value *a, const struct stk_predicate_value *b);
 

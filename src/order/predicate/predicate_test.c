@@ -30,6 +30,8 @@ static struct stk_predicate_value column_of(const char *name)
     } else if (strcmp(name, "big") == 0) {
         value =
             (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = 9007199254740993};
+    } else if (strcmp(name, "hash") == 0) {
+        value = stk_predicate_natural(12345678901234567890u);
     } else if (strcmp(name, "huge") == 0) {
         value = (struct stk_predicate_value){.kind = STK_PREDICATE_REAL, .real = 1e300};
     } else if (strcmp(name, "key") == 0) {
@@ -117,6 +119,18 @@ static const struct row {
     {"label is not none and label == true", 0, "label "},
     {"json.none in (1, 2)", 0, "json.none "},
     {"json.none not in (1, 2)", 1, "json.none "},
+    {"hash == 12345678901234567890", 1, "hash "},
+    {"hash == 12345678901234567891", 0, "hash "},
+    {"hash in (1, 12345678901234567891, 12345678901234567890)", 1, "hash "},
+    {"hash > 9223372036854775807", 1, "hash "},
+    {"hash > label", 1, "hash label "},
+    {"label < hash", 1, "label hash "},
+    {"hash < huge", 1, "hash huge "},
+    {"hash > 1e18 and hash < 18446744073709551615", 1, "hash "},
+    {"hash != 1.5", 1, "hash "},
+    {"hash % 1000 == 890", 1, "hash "},
+    {"-9223372036854775808 < label", 1, "label "},
+    {"label == 1234567890123456789", 0, "label "},
     {"true == 1", 1, ""},
     {"  false\t<\ntrue ", 1, ""},
     {"inner.in-left == 1 or order == 1 or nothing is none", 1, "inner.in-left order nothing "},
@@ -148,7 +162,9 @@ static const struct row {
     {"label == 3x", -1, ""},
     {"label == 1e", -1, ""},
     {"label == 1e99", -1, ""},
-    {"label == 1234567890123456789", -1, ""},
+    {"label == 18446744073709551616", -1, ""},
+    {"label == -9223372036854775809", -1, ""},
+    {"label == 1234567890123456789.0", -1, ""},
     {"label == 0.00000000000000000000000001", -1, ""},
     {"label == - size", -1, ""},
     {"__import__('os')", -1, ""},

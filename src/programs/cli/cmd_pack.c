@@ -1,4 +1,5 @@
 /* stoker pack: writes a folder or tars as tars of one size, with index and manifest. */
+#include "base/text/parse_number.h"
 #include "programs/cli/args.h"
 
 #include "programs/cli/bad_samples_report.h"
@@ -163,11 +164,7 @@ static void print_complete(struct stoker_engine *engine, struct stoker_pack_prog
 
 static bool seed_parse(const char *text, uint64_t *seed_out)
 {
-    char *end = NULL;
-
-    errno = 0;
-    *seed_out = strtoull(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && *end == 0 && errno == 0;
+    return stk_parse_size(text, false, seed_out);
 }
 
 static int next(void *self, struct stoker_error *error)

@@ -1,6 +1,7 @@
 /* Labels of samples, and the rows that say how an order mixes them. */
 #include "programs/cli/order_labels.h"
 
+#include "base/text/parse_number.h"
 #include "programs/cli/terminal.h"
 
 #include <errno.h>
@@ -13,12 +14,10 @@
 static int64_t label_of_line(const char *line)
 {
     uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-    char *end = NULL;
-    long long number;
+    const char *end;
+    int64_t number;
 
-    errno = 0;
-    number = strtoll(line, &end, 10);
-    if (end != line && *end == 0 && errno == 0) {
+    if (stk_parse_int64(line, &end, &number) && *end == 0) {
         return number;
     }
     for (; *line; line++) {
