@@ -70,6 +70,10 @@ struct stoker_copy_options {
     /* Only these files and folders below the only source, with their paths; NULL: all. */
     const char *const *names;
     size_t name_count;
+    /* 1: COPY and SYNC leave out files and folders below a source that operating systems and
+     * notebooks leave beside data (._x, .DS_Store, __MACOSX, Thumbs.db, .ipynb_checkpoints ...): a
+     * note names each. delete_extra does not remove them. A source itself is copied. */
+    uint32_t skip_system_files;
 };
 
 enum stoker_copy_note_kind {
@@ -78,6 +82,7 @@ enum stoker_copy_note_kind {
     STOKER_NOTE_NOT_DELETED,  /* by delete_extra: the source has a link, device or pipe there */
     STOKER_NOTE_WOULD_COPY,   /* dry_run: name is copied to `to` */
     STOKER_NOTE_WOULD_REMOVE, /* dry_run */
+    STOKER_NOTE_SYSTEM_FILE,  /* left out by skip_system_files */
 };
 
 /* What happened to one file. */
@@ -102,6 +107,7 @@ struct stoker_copy_progress {
     uint64_t run_ns;
     uint64_t files_not_deleted; /* by delete_extra: the destination has something else at or below
                                    them */
+    uint64_t system_files_left_out; /* by skip_system_files */
 };
 
 /* Starts to copy. A source that is a folder (recursive) is copied as its content, without its own

@@ -13,12 +13,13 @@ static PyObject *progress_tuple(int status, const struct stoker_copy_progress *p
                                 PyObject *failure)
 {
 #define N(field) #field, (unsigned long long)progress->field
-    return Py_BuildValue("O{sKsKsKsKsKsKsKsKsKsKsKsK}N", status > 0 ? Py_True : Py_False, N(listed),
-                         N(files), N(bytes), N(files_done), N(bytes_done), "files_kept",
+    return Py_BuildValue("O{sKsKsKsKsKsKsKsKsKsKsKsKsK}N", status > 0 ? Py_True : Py_False,
+                         N(listed), N(files), N(bytes), N(files_done), N(bytes_done), "files_kept",
                          (unsigned long long)progress->files_skipped, "bytes_kept",
                          (unsigned long long)progress->bytes_skipped, N(files_removed),
-                         N(files_failed), N(links_left_out), "files_spared",
-                         (unsigned long long)progress->files_not_deleted, N(run_ns), failure);
+                         N(files_failed), N(links_left_out), N(system_files_left_out),
+                         "files_spared", (unsigned long long)progress->files_not_deleted, N(run_ns),
+                         failure);
 #undef N
 }
 
@@ -46,7 +47,7 @@ static const struct stk_py_job_kind copy_kind = {"copy", copy_next, copy_convert
 
 /* Flags of the options, as ints for PyArg_Parse. */
 struct copy_flags {
-    int recursive, update, no_clobber, delete_extra, unfinished, dry_run;
+    int recursive, update, no_clobber, delete_extra, unfinished, dry_run, skip_system_files;
 };
 
 /* The engine, and the text lists of the options: tuples of bytes. */
@@ -83,10 +84,11 @@ static bool parse_copy(PyObject *arguments, PyObject *keywords, struct stk_py_mo
                             "bytes_per_second_max",
                             "filters",
                             "names",
+                            "skip_system_files",
                             NULL};
 
     return PyArg_ParseTupleAndKeywords(
-        arguments, keywords, "O!O&O!y|$ppppppO&O&O&O&O&zzzzO&O&O!O!:Copy", names,
+        arguments, keywords, "O!O&O!y|$ppppppO&O&O&O&O&zzzzO&O&O!O!p:Copy", names,
         module->engine_type, &lists->engine, stk_py_u32, &options->kind, &PyTuple_Type,
         &lists->sources, &options->destination, &flags->recursive, &flags->update,
         &flags->no_clobber, &flags->delete_extra, &flags->unfinished, &flags->dry_run, stk_py_u32,
@@ -95,7 +97,7 @@ static bool parse_copy(PyObject *arguments, PyObject *keywords, struct stk_py_mo
         &options->storage_class, &options->encryption, &options->encryption_key,
         &options->encryption_context, stk_py_u32, &options->compare, stk_py_u64,
         &options->bytes_per_second_max, &PyTuple_Type, &lists->filters, &PyTuple_Type,
-        &lists->names);
+        &lists->names, &flags->skip_system_files);
 }
 
 static void free_lists(struct copy_lists *lists)
@@ -149,6 +151,7 @@ static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     options.delete_extra = (uint32_t)flags.delete_extra;
     options.unfinished_uploads = (uint32_t)flags.unfinished;
     options.dry_run = (uint32_t)flags.dry_run;
+    options.skip_system_files = (uint32_t)flags.skip_system_files;
     Py_BEGIN_ALLOW_THREADS status = stoker_copy_open(&copy, lists.engine->engine, &options, &error);
     Py_END_ALLOW_THREADS stk_py_gate_leave(&lists.engine->gate);
     free_lists(&lists);

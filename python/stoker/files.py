@@ -55,6 +55,7 @@ _COMPARE = {
 _NOTES = {
     _stoker.NOTE_FAILED: "failed",
     _stoker.NOTE_LEFT_OUT: "left out",
+    _stoker.NOTE_SYSTEM_FILE: "system file",
     _stoker.NOTE_NOT_DELETED: "not deleted",
     _stoker.NOTE_WOULD_COPY: "would copy",
     _stoker.NOTE_WOULD_REMOVE: "would remove",
@@ -92,7 +93,7 @@ class CopyEntry(NamedTuple):
     kind: str
     """``"failed"``; ``"left out"``: a link out of the source or to a folder, a device or pipe;
     ``"not deleted"``: by ``delete``, because the source has such an entry there; ``"would copy"``
-    and ``"would remove"``: of a dry run."""
+    and ``"would remove"``: of a dry run; ``"system file"``: left out, see ``system_files``."""
     name: str
     to: str = ""
     """The destination of ``"would copy"``."""
@@ -124,6 +125,8 @@ class CopyReport(NamedTuple):
     entries: tuple[CopyEntry, ...] = ()
     """Each file that failed, was left out or was not deleted, and all files of a dry run: of the
     last report of a run. At most 10,000 of one moment; the numbers count all."""
+    system_files_left_out: int = 0
+    """Files of operating systems and notebooks that ``system_files=False`` left out."""
 
 
 class Location(NamedTuple):
@@ -166,6 +169,7 @@ def cp(
     dry_run: bool = False,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    system_files: bool = False,
     files_from: str | os.PathLike[str] | None = None,
     bandwidth: int | str | None = None,
     workers: int | None = None,
@@ -199,6 +203,9 @@ def cp(
         include, exclude: patterns of files below the source: ``"*.jpg"`` matches names at any
             depth, ``"a/*.jpg"`` and ``"a/**"`` paths. With ``include`` only its matches are copied;
             matches of ``exclude`` are left out, and stay if :func:`sync` deletes.
+        system_files: also copy what operating systems and notebooks leave in folders: ``._x``,
+            ``.DS_Store``, ``__MACOSX``, ``Thumbs.db``, ``.ipynb_checkpoints``. By default they are
+            counted and listed in the report, and not copied; :func:`sync` does not delete them.
         files_from: a file with one path below ``source`` a line (or separated by NUL bytes): only
             these files and folders are copied, and keep their paths.
         bandwidth: bytes a second of all transfers together.
@@ -229,6 +236,7 @@ def cp(
         update=bool(update),
         no_clobber=bool(no_clobber),
         names=_names(files_from, "cp"),
+        skip_system_files=not system_files,
         **_selection("cp", compare, dry_run, include, exclude, bandwidth),
         encryption=encryption,
         encryption_key=encryption_key,
@@ -286,6 +294,7 @@ def sync(
     dry_run: bool = False,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    system_files: bool = False,
     bandwidth: int | str | None = None,
     workers: int | None = None,
     part_bytes: int | str | None = None,
@@ -315,6 +324,7 @@ def sync(
         progress,
         engine,
         delete_extra=bool(delete),
+        skip_system_files=not system_files,
         **_selection("sync", compare, dry_run, include, exclude, bandwidth),
         encryption=encryption,
         encryption_key=encryption_key,
@@ -616,6 +626,7 @@ def _copy_out(
         workers=options["workers"] or fsspec_source.THREADS,
         by_size=options["compare"] == _stoker.COMPARE_SIZE,
         dry_run=options["dry_run"],
+        skip_system_files=options.get("skip_system_files", False),
     )
     return _reported(progress, lambda tell: fsspec_copy.copy(own, sources, to, request, tell))
 

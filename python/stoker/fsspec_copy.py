@@ -72,6 +72,7 @@ class CopyRequest(NamedTuple):
     workers: int
     by_size: bool = False
     dry_run: bool = False
+    skip_system_files: bool = False
 
 
 class _Item(NamedTuple):
@@ -86,6 +87,20 @@ class _Item(NamedTuple):
 
 class _Stopped(Exception):
     pass
+
+
+_SYSTEM_FILES = frozenset(
+    (".ds_store", "thumbs.db", "desktop.ini", ".ipynb_checkpoints", "__macosx", ".spotlight-v100",
+     ".trashes", ".fseventsd")
+)
+
+
+def _is_system_file(name: str) -> bool:
+    """As stk_system_file_in_path in src/base/text/system_file.c."""
+    return any(
+        (part.startswith("._") and len(part) > 2) or part.lower() in _SYSTEM_FILES
+        for part in name.split("/")
+    )
 
 
 def copy(
@@ -331,7 +346,12 @@ class _Copy(_Job):
                            self.to, "name a folder")
         for source in self.sources:
             for name, kind, size, mtime_ns, *_ in self.walk(source, 2 * self.request.recursive):
-                if kind == "other":
+                if self.request.skip_system_files and _is_system_file(name):
+                    self.left.add(name)
+                    if kind != "directory":
+                        self.note("system file", _join(fsspec_source.shown(source), name))
+                        self.count(system_files_left_out=1)
+                elif kind == "other":
                     self.left.add(name)
                     self.note("left out", _join(fsspec_source.shown(source), name))
                     self.count(links_left_out=1)
@@ -556,6 +576,8 @@ class _Copy(_Job):
         for name, kind, *_ in self.walk(os.fsencode(self.to), 1):
             folded = _folded(name)
             if kind != "file" or folded in names:
+                continue
+            if self.request.skip_system_files and _is_system_file(name):
                 continue
             if any(part in left for part in _with_parents(folded)):
                 self.note("not deleted", _join(self.to, name))

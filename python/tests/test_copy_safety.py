@@ -147,3 +147,44 @@ def test_a_dry_run_with_json_needs_little_memory_for_each_name(place):
     told = subprocess.run([sys.executable, "-c", meter, *map(str, words)], capture_output=True,
                           timeout=WAIT, check=True)
     assert int(told.stdout) < 120 << 10
+
+
+def test_system_files_are_left_out_and_counted(tmp_path):
+    """cp and sync leave out what operating systems leave in folders, name it, and do not delete
+    it; system_files copies it; mv moves and rm removes it."""
+    names = ["a/1.jpg", "a/._1.jpg", ".DS_Store", "__MACOSX/a/._1.jpg", "b/Thumbs.db",
+             "b/.ipynb_checkpoints/x.ipynb", "b/_x", "b/.hidden", "b/._"]
+    for name in names:
+        write(tmp_path / "src" / name, name.encode())
+    wanted = ["a/1.jpg", "b/._", "b/.hidden", "b/_x"]
+
+    def below(root):
+        return sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
+
+    report = stoker.cp(tmp_path / "src", tmp_path / "python", recursive=True)
+    assert below(tmp_path / "python") == wanted and report.system_files_left_out == 5
+    assert report.files == 4 and report.links_left_out == 0
+    left = sorted(entry.name for entry in report.entries if entry.kind == "system file")
+    assert left == sorted(f"{tmp_path}/src/{name}" for name in set(names) - set(wanted))
+    for words in (["cp", "-r"], ["sync"]):
+        write(tmp_path / words[0] / ".DS_Store", b"of the destination")
+        done = subprocess.run(
+            ["stoker", *words, "--json", tmp_path / "src", tmp_path / words[0]],
+            capture_output=True, text=True, timeout=60, check=True,
+        )
+        told = json.loads(done.stdout)
+        assert told["system_files_left_out"] == 5 and len(told["system_files"]) == 5
+        assert below(tmp_path / words[0]) == sorted([*wanted, ".DS_Store"])
+    stoker.sync(tmp_path / "src", tmp_path / "sync", delete=True)
+    assert (tmp_path / "sync" / ".DS_Store").read_bytes() == b"of the destination"
+    subprocess.run(
+        ["stoker", "cp", "-r", "--system-files", tmp_path / "src", tmp_path / "all"],
+        capture_output=True, timeout=60, check=True,
+    )
+    assert below(tmp_path / "all") == sorted(names)
+    stoker.cp(tmp_path / "src" / ".DS_Store", tmp_path / "one")  # named by the caller
+    assert (tmp_path / "one").exists()
+    stoker.mv(tmp_path / "all", tmp_path / "moved", recursive=True)
+    assert below(tmp_path / "moved") == sorted(names)
+    stoker.rm(tmp_path / "moved", recursive=True)
+    assert not (tmp_path / "moved").exists()

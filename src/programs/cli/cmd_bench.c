@@ -281,7 +281,8 @@ static int fields_choose(struct bench *bench)
     struct stoker_error error = {0};
     size_t count = MEMBERS_MAX;
     char key[2];
-    bool labelled = strcmp(bench->measure.dataset.kind, "imagefolder") == 0;
+    bool labelled = strcmp(bench->measure.dataset.kind, "imagefolder") == 0 &&
+                    bench->measure.dataset.class_count > 0;
 
     if (bench->measure.dataset.sample_count == 0) {
         term_fail("there is nothing to read", args->paths[0], "'stoker ls' lists the data set");

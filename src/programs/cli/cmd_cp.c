@@ -50,9 +50,11 @@ const struct command command_sync = {
     .bit = COMMAND_SYNC,
     .usage = "[options] SRC DST",
     .summary = "Make a folder or prefix equal to another: copy new and changed files",
-    .more = "Files at DST that are equal by size and time of change are skipped, see --compare.\n"
-            "Nothing is removed without --delete. Links out of SRC and links to folders are\n"
-            "left out and named, and the exit status is 1.\n",
+    .more =
+        "Files at DST that are equal by size and time of change are skipped, see --compare.\n"
+        "Nothing is removed without --delete. Files of operating systems (._x, .DS_Store)\n"
+        "are left out and counted, see --system-files. Links out of SRC and links to folders are\n"
+        "left out and named, and the exit status is 1.\n",
     .run = run_sync,
 };
 
@@ -101,6 +103,7 @@ static struct stoker_copy_options options_of(const struct args *args, uint32_t k
         .filters = args->filters,
         .filter_count = args->filter_count,
         .bytes_per_second_max = args->bandwidth,
+        .skip_system_files = !args->system_files,
     };
 }
 

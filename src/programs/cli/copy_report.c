@@ -55,6 +55,8 @@ static void print_note(struct copy_report *report, const struct stoker_copy_note
         term_live_end();
         (void)term_error(note->failure.status, &note->failure);
         break;
+    case STOKER_NOTE_SYSTEM_FILE:
+        break; /* only counted, or listed by --json */
     case STOKER_NOTE_LEFT_OUT:
         term_live_end();
         term_fail("left out: a link, device or pipe", note->name,
@@ -156,10 +158,12 @@ static void report_json(const struct copy_report *report)
     json_u64("files_removed", progress->files_removed);
     json_u64("files_failed", progress->files_failed);
     json_u64("links_left_out", progress->links_left_out);
+    json_u64("system_files_left_out", progress->system_files_left_out);
     json_u64("files_spared", progress->files_not_deleted);
     json_double("seconds", (double)progress->run_ns / 1e9);
     json_names(report, "failures", STOKER_NOTE_FAILED);
     json_names(report, "left_out", STOKER_NOTE_LEFT_OUT);
+    json_names(report, "system_files", STOKER_NOTE_SYSTEM_FILE);
     json_names(report, "not_deleted", STOKER_NOTE_NOT_DELETED);
     if (report->dry_run) {
         json_names(report, "would_copy", STOKER_NOTE_WOULD_COPY);
@@ -201,6 +205,10 @@ void copy_report_print(struct copy_report *report, uint32_t kind)
     if (progress->links_left_out > 0) {
         printf("left out   %s links, devices and pipes\n",
                term_count(files, progress->links_left_out));
+    }
+    if (progress->system_files_left_out > 0) {
+        printf("left out   %s files of operating systems (--system-files copies them)\n",
+               term_count(files, progress->system_files_left_out));
     }
     if (progress->files_not_deleted > 0) {
         printf("not deleted %s files: the destination has something else at or below them\n",

@@ -344,6 +344,7 @@ static void fill_progress(struct stoker_copy *copy, struct stoker_copy_progress 
                                         .files_removed = load(&copy->files_removed),
                                         .files_failed = load(&copy->files_failed),
                                         .links_left_out = load(&copy->links_left_out),
+                                        .system_files_left_out = load(&copy->system_files_left_out),
                                         .files_not_deleted = load(&copy->files_spared)};
 
     full.run_ns = stk_background_job_elapsed_ns(&copy->job);

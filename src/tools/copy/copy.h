@@ -113,7 +113,8 @@ struct stoker_copy {
     bool keep_names;
     _Atomic bool hard_stop; /* after job.stopping ended transfers: ends the clean-up, too */
     _Atomic uint64_t files, bytes, files_done, bytes_done, files_kept, bytes_kept;
-    _Atomic uint64_t files_removed, files_failed, links_left_out, files_spared;
+    _Atomic uint64_t files_removed, files_failed, links_left_out, files_spared,
+        system_files_left_out;
     _Atomic uint32_t odd_etags; /* objects whose ETag looks like an MD5 but is none */
     pthread_mutex_t folders_lock;
     pthread_mutex_t rename_lock; /* with folds_names: of a look at a destination, and its rename */
@@ -236,6 +237,8 @@ int stk_copy_destination_matches(struct stoker_copy *copy, const struct stk_copy
 
 /* copy_filter.c: copies filters and names out of the options, and checks them. */
 int stk_copy_filters_read(struct stoker_copy *copy, struct stoker_error *error);
+/* Returns true if options.skip_system_files leaves out a name below a source. */
+bool stk_copy_is_system_file(const struct stoker_copy *copy, const char *name);
 /* Returns true if the filters select a name below a source. */
 bool stk_copy_is_selected(const struct stoker_copy *copy, const char *name);
 int stk_copy_copy_texts(const char *const *texts, size_t count, char ***copied_out,

@@ -1,5 +1,6 @@
 /* Filters of names below a source: "+PATTERN" includes, "-PATTERN" excludes. */
 #include "base/mem.h"
+#include "base/text/system_file.h"
 #include "storage/source/path_list.h"
 #include "tools/copy/copy.h"
 
@@ -93,6 +94,13 @@ bool stk_copy_is_selected(const struct stoker_copy *copy, const char *name)
         }
     }
     return selected;
+}
+
+bool stk_copy_is_system_file(const struct stoker_copy *copy, const char *name)
+{
+    return copy->options.skip_system_files &&
+           (copy->options.kind == STOKER_COPY || copy->options.kind == STOKER_SYNC) &&
+           stk_system_file_in_path((struct stk_view){(const uint8_t *)name, strlen(name)});
 }
 
 static int fail_filter(struct stoker_error *error, const char *filter)

@@ -255,6 +255,17 @@ static int take_entry(struct stoker_copy *copy, const char *source,
             return 0;
         }
     }
+    if (stk_copy_is_system_file(copy, entry->name)) {
+        char *path =
+            entry->kind == STK_ENTRY_DIRECTORY ? NULL : stk_copy_join_path(source, entry->name);
+
+        if (path) {
+            stk_copy_note(copy, STOKER_NOTE_SYSTEM_FILE, path, NULL, NULL);
+            atomic_fetch_add_explicit(&copy->system_files_left_out, 1, memory_order_relaxed);
+            stk_free(path);
+        }
+        return 0;
+    }
     return entry->kind == STK_ENTRY_OTHER ? skip_entry(copy, source, entry->name, error)
                                           : plan_entry(copy, source, entry, error);
 }

@@ -186,6 +186,7 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const 
             continue;
         }
         if ((copy->filter_count > 0 && !stk_copy_is_selected(copy, item->name)) ||
+            (extra && stk_copy_is_system_file(copy, item->name)) ||
             (extra && is_in_source(copy, root, item->name))) {
             stk_free(item);
             continue;
