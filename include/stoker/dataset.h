@@ -133,6 +133,13 @@ STOKER_API int stoker_dataset_shard_ends(const struct stoker_dataset *dataset, u
 STOKER_API int stoker_dataset_class(const struct stoker_dataset *dataset, uint64_t class_index,
                                     const char **name_out);
 
+/* The same for classes by the folders of keys, as a LABEL field with label_from_path has them: the
+ * class of the key "imagenet/n01/img_1" is "n01". They are sorted, or the option `classes`. The
+ * first call reads all keys. Returns 0; STOKER_ERROR_ARGUMENT past the end, or if `classes` lacks a
+ * folder; STOKER_ERROR_MISSING if a sample is in no folder; -ENOMEM. */
+STOKER_API int stoker_dataset_path_class(struct stoker_dataset *dataset, uint64_t class_index,
+                                         const char **name_out, struct stoker_error *error);
+
 struct stoker_member_info {
     const char *shard;     /* valid until the data set is closed */
     const char *extension; /* lower case, without the first dot; valid likewise */

@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* The longest side of a result of a transform, in pixels. */
+#define STOKER_TRANSFORM_SIDE_MAX 16384u
+
 /* Names, defaults and meaning are those of torchvision.transforms.v2. */
 enum stoker_transform_kind {
     STOKER_RANDOM_RESIZED_CROP = 1, /* height, width, scale[2], ratio[2], filter */

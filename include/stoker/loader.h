@@ -24,7 +24,8 @@ enum stoker_field_kind {
     STOKER_FIELD_FLOAT,     /* float64: the text of a member */
     STOKER_FIELD_SAMPLE,    /* int64: the sample id */
     STOKER_FIELD_TEXT,      /* BYTES: a member, or the value at `path`; checked to be UTF-8 */
-    STOKER_FIELD_INT,       /* int64: the text of a member, or a number at `path` */
+    STOKER_FIELD_INT,       /* the text of a member, or a number at `path`. dtype: int64
+                               (default) or uint64 */
     STOKER_FIELD_ARRAY,     /* numbers of an npy, npz, JSON or MessagePack member */
     STOKER_FIELD_MASK,  /* [H, W] of a grey or palette PNG, its stored values, or of ids that are
                            encoded as colours (rgb_ids). Gets the crops, resizes (by nearest) and
@@ -72,9 +73,11 @@ struct stoker_field_options {
                         panoptic masks: dtype int64 */
     uint8_t has_default; /* 1: a sample without the member, or without a value at the path, has
                             the default. Not for images, masks, boxes and ragged arrays */
-    const void *default_value; /* borrowed by open: an int64 (INT), a double (FLOAT), one item
-                                  of the dtype (ARRAY), or bytes (TEXT without path, BYTES) */
+    const void *default_value; /* borrowed by open: an int64 or uint64 (INT), a double (FLOAT), one
+                                  item of the dtype (ARRAY), or bytes (TEXT without path, BYTES) */
     size_t default_bytes;      /* of it */
+    uint8_t label_from_path;   /* LABEL, 1: of tars, too, the label is the number of the folder of
+                                  the sample's key: see stoker_dataset_path_class */
 };
 
 /* What makes an image damaged, beside data that cannot be decoded. A crop is decoded up to its last

@@ -252,6 +252,40 @@ static PyObject *dataset_url_end(PyObject *object, PyObject *number)
     return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(samples);
 }
 
+/* path_classes() -> list of names */
+static PyObject *dataset_path_classes(PyObject *object, PyObject *nothing)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    PyObject *list = NULL;
+    int status = 0;
+
+    (void)nothing;
+    if (!stk_py_gate_enter(&self->gate, "data set")) {
+        return NULL;
+    }
+    for (uint64_t i = 0; status == 0 && (i == 0 || list); i++) {
+        struct stoker_error error = {0};
+        const char *name;
+        PyObject *item;
+
+        Py_BEGIN_ALLOW_THREADS status = stoker_dataset_path_class(
+            self->dataset, i, &name, &error); /* the first reads all keys */
+        Py_END_ALLOW_THREADS if (status < 0)
+        {
+            list = i == 0 ? stk_py_raise(status, &error) : list;
+            break;
+        }
+        list = i == 0 ? PyList_New(0) : list;
+        item = list ? stk_py_string(name) : NULL;
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    stk_py_gate_leave(&self->gate);
+    return list;
+}
+
 /* classes() -> list of names */
 static PyObject *dataset_classes(PyObject *object, PyObject *nothing)
 {
@@ -415,6 +449,7 @@ static PyObject *dataset_quarantine(PyObject *object, PyObject *nothing)
 static PyMethodDef dataset_methods[] = {
     {"info", dataset_info, METH_NOARGS, "Counts and identity, as a dict."},
     {"classes", dataset_classes, METH_NOARGS, "Names of the classes."},
+    {"path_classes", dataset_path_classes, METH_NOARGS, "Names of classes by folders of keys."},
     {"sample", dataset_sample, METH_O, "(key, [(shard, extension, offset, bytes), ...])"},
     {"read", dataset_read, METH_VARARGS, "A member's bytes."},
     {"refresh", dataset_refresh, METH_O, "The data set with the appended shards, or None."},

@@ -207,18 +207,18 @@ static bool transform_parse(PyObject *tuple, struct stoker_transform *transform)
 }
 
 /* The last element of a field's tuple: (path | None, shape, follows | None, labels | None, box
- * format, normalised, keep_empty, rgb_ids, default | None) */
+ * format, normalised, keep_empty, rgb_ids, default | None, label_from_path) */
 static bool details_parse(PyObject *tuple, struct stoker_field_options *field)
 {
     PyObject *shape;
-    uint32_t normalised, keep_empty, rgb_ids;
+    uint32_t normalised, keep_empty, rgb_ids, from_path = 0;
     const char *value = NULL;
     Py_ssize_t count, value_bytes = 0;
 
-    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&O&z#:field", &field->path, &PyTuple_Type, &shape,
+    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&O&z#O&:field", &field->path, &PyTuple_Type, &shape,
                           &field->follows, &field->labels, stk_py_u32, &field->box_format,
                           stk_py_u32, &normalised, stk_py_u32, &keep_empty, stk_py_u32, &rgb_ids,
-                          &value, &value_bytes)) {
+                          &value, &value_bytes, stk_py_u32, &from_path)) {
         return false;
     }
     field->has_default = value != NULL;
@@ -227,6 +227,7 @@ static bool details_parse(PyObject *tuple, struct stoker_field_options *field)
     field->normalised = normalised != 0;
     field->keep_empty = keep_empty != 0;
     field->rgb_ids = rgb_ids != 0;
+    field->label_from_path = from_path != 0;
     count = PyTuple_Size(shape);
     if (count > 3) {
         stk_py_raise_text(STOKER_ERROR_ARGUMENT, "the shape has too many dimensions", field->name,

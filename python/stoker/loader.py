@@ -151,7 +151,11 @@ class Loader(LoaderBase):
             its last row, so damage below it stays undetected. ``"whole"``: each image is also
             decoded to its end, as ``stoker verify --deep`` does it; decoding then takes up to twice
             the time. ``"tolerant"``: none; warnings are ignored, as PIL ignores them.
-        allow_empty, classes: see :class:`Dataset`.
+        label: with ``image=``: ``"auto"``: batches are pairs of images and labels (see
+            :class:`Label`), or images alone for a folder of images without class folders;
+            ``"path"``: as ``Label("path")``: the folder of a sample is its class in tars, too;
+            ``None``: images alone.
+        allow_empty, classes: see :class:`Dataset`. With ``label="path"`` the classes of tars, too.
         pixels_max: pixels of one image; more is a damaged sample.
         decode_bytes_max: memory of one image's decoder, or of one member (npz, JSON, MessagePack)
             when decompressed and parsed; default 1 GiB. More is a :class:`LimitError`.
@@ -222,6 +226,7 @@ class Loader(LoaderBase):
         no_direct_io: bool = False,
         timeout: float | None = None,
         check: str = "decoded",
+        label: str | None = "auto",
         allow_empty: bool = False,
         classes: Sequence[str] | None = None,
         pixels_max: int | None = None,
@@ -278,6 +283,13 @@ class Loader(LoaderBase):
         self._output_word = check_word(output)
         self._pin = pin_memory
         self._pair = fields is None
+        self._label = label
+        if label not in ("auto", "path", None) or (fields is not None and label != "auto"):
+            raise ArgumentError(
+                f"label={label!r} cannot be used" + (" with fields=" if fields is not None else ""),
+                where,
+                "pass 'auto', 'path' or None beside image=; in fields use stoker.Label('path')",
+            )
         defaults = Image(None, [], dtype, layout, exif, exact)
         self._native_fields = self._columns(image, fields, defaults)
         self._exact = all_exact(fields, exact)
@@ -333,7 +345,9 @@ class Loader(LoaderBase):
     ) -> tuple[Any, ...]:
         """Sets self._fields; returns the fields as _stoker.Loader parses them."""
         if fields is None:
-            fields = {"image": Image(None, image or []), "label": Label()}
+            fields = {"image": Image(None, image or [])}
+            if self._label is not None:
+                fields["label"] = Label("path" if self._label == "path" else None)
         elif image is not None:
             raise ArgumentError(
                 "image= cannot be combined with fields=",
@@ -346,7 +360,9 @@ class Loader(LoaderBase):
             )
         native: list[Any] = []
         self._fields: list[Column] = []
-        self._labelled = any(isinstance(field, Label) for field in fields.values())
+        labels = [field for field in fields.values() if isinstance(field, Label)]
+        self._labelled = bool(labels)
+        self._by_path = any(field.by_path for field in labels)
         for name, field in resolve(fields).items():
             if field._kind == 0:
                 self._fields.append(Column(name, field, -1))
@@ -414,7 +430,12 @@ class Loader(LoaderBase):
                     f"source {source!r}",
                     "list it with 'stoker ls'; the base name of a sample's file must contain a dot",
                 )
-            if self._mixed is not None and self._labelled:
+            is_folder = self.dataset.kind == "imagefolder"
+            self._by_path = self._by_path and not is_folder
+            if self._pair and self._label == "auto" and is_folder and not self.dataset.classes:
+                self._fields, self._native_fields = self._fields[:1], self._native_fields[:1]
+                self._labelled = False
+            if self._mixed is not None and self._labelled and not self._by_path:
                 self._mixed.check_labels()
             self._native = self._load(self.dataset)
         except BaseException:
@@ -478,7 +499,7 @@ class Loader(LoaderBase):
     def _convert_batch(self, batch: _stoker.Batch, output: str, convert: Convert) -> Any:
         values = [column.take(batch, output, convert, self.dataset) for column in self._fields]
         if self._pair:
-            return tuple(values)
+            return tuple(values) if len(values) > 1 else values[0]
         return {column.name: v for column, v in zip(self._fields, values, strict=True)}
 
     def _before_epoch(self) -> None:
@@ -596,7 +617,7 @@ class Loader(LoaderBase):
     @property
     def classes(self) -> list[str]:
         """Names of the classes; a label is an index into them."""
-        return self.dataset.classes
+        return self.dataset._native.path_classes() if self._by_path else self.dataset.classes
 
     @property
     def tables(self) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ __all__ = [
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-SIDE_MAX = 65_535
+SIDE_MAX = _stoker.TRANSFORM_SIDE_MAX
 """Longest side of a result, in pixels."""
 
 Size = Union[int, Sequence[int]]

@@ -208,6 +208,14 @@ def test_skipped_members_are_counted_and_named(tmp_path):
     assert "3 left by operating systems, 2 links" in text
     stoker.pack(path, tmp_path / "out")
     assert values(tmp_path / "out") == {"1": 1}
+    stoker.index(path)  # the counts are in the index, too
+    dataset = stoker.Dataset(path, index="require")
+    assert dataset.skipped == want
+    make.jpeg(tmp_path / "folder" / "c" / "1.jpg", 1)
+    make.write(tmp_path / "folder" / "c" / ".DS_Store", b"x")
+    stoker.index(tmp_path / "folder")
+    for index in ("never", "require"):
+        assert stoker.Dataset(tmp_path / "folder", index=index).skipped["system"] == 1
 
 
 # ---- files of other programs ----
@@ -337,3 +345,73 @@ def test_optional_members(tmp_path):
         stoker.Int("cls", default="many")
     with pytest.raises(stoker.ArgumentError, match="cannot have this default"):
         stoker.Loader(path, 1, fields={"x": stoker.Array("npy", default=0)})
+
+
+def test_labels_from_the_folders_of_a_tar(tmp_path, engine):
+    """label="path": the folder of a sample is its class; sorted, or in the order of classes=."""
+    image = make.encoded(make.pixels(1))
+    names = ["imagenet/n02/a.JPEG", "imagenet/n02/b.JPEG", "imagenet/n01/a.JPEG", "n10/x/n01/c.jpg"]
+    tar(tmp_path / "a.tar", [(name, image) for name in names])
+    options = dict(shuffle="none", tail="keep", output="numpy", engine=engine)
+    crop = [stoker.RandomResizedCrop(8)]
+    with stoker.Loader(tmp_path / "a.tar", 1, image=crop, label="path", **options) as loader:
+        assert [int(label[0]) for _, label in loader] == [1, 1, 0, 0]
+        assert loader.classes == ["n01", "n02"]
+    fields = {"y": stoker.Label("path"), "key": "__key__"}
+    given = ["n02", "n00", "n01"]
+    with stoker.Loader(tmp_path / "a.tar", 4, fields=fields, classes=given, **options) as loader:
+        (batch,) = loader
+        assert batch["y"].tolist() == [0, 0, 2, 2] and loader.classes == given
+    with pytest.raises(stoker.ArgumentError, match="n01"):
+        stoker.Loader(tmp_path / "a.tar", 1, fields=fields, classes=["n02"], **options)
+    with pytest.raises(stoker.MissingError, match="label='path'"):
+        stoker.Loader(tmp_path / "a.tar", 1, image=crop, **options)
+    with stoker.Loader(tmp_path / "a.tar", 2, image=crop, label=None, **options) as loader:
+        assert [batch.shape for batch in loader] == [(2, 3, 8, 8)] * 2
+    tar(tmp_path / "b.tar", [("a.jpg", image)])
+    with pytest.raises(stoker.MissingError, match="'a'"):
+        stoker.Loader(tmp_path / "b.tar", 1, image=crop, label="path", **options)
+    # Class folders have these labels anyway.
+    for name in "ca":
+        make.write(tmp_path / "folder" / name / "1.jpg", image)
+    with stoker.Loader(tmp_path / "folder", 1, image=crop, label="path", **options) as loader:
+        assert [int(label[0]) for _, label in loader] == [0, 1] and loader.classes == ["a", "c"]
+    for bad in ({"label": "name"}, {"label": None, "fields": fields}, {"label": True}):
+        more = {} if "fields" in bad else {"image": crop}
+        with pytest.raises(stoker.ArgumentError, match="label="):
+            stoker.Loader(tmp_path / "a.tar", 1, **bad, **more, **options)
+
+
+def test_images_without_class_folders(tmp_path, engine):
+    """A flat folder has images and no labels: in a loader, and in 'stoker bench data'."""
+    for name in "abc":
+        make.jpeg(tmp_path / f"{name}.jpg", ord(name))
+    options = dict(image=[stoker.CenterCrop(8)], tail="keep", output="numpy", engine=engine)
+    with stoker.Loader(tmp_path, 2, **options) as loader:
+        assert [batch.shape for batch in loader] == [(2, 3, 8, 8), (1, 3, 8, 8)]
+        assert loader.classes == []
+    with pytest.raises(stoker.MissingError, match="label=None"):
+        stoker.Loader(tmp_path, 2, fields={"y": stoker.Label()}, engine=engine)
+    code, text = command(
+        "bench", "data", tmp_path, "--epochs", 1, "--batch", 1, "--image", 8, "--json"
+    )
+    assert code == 0 and '"samples":3' in text.replace(" ", ""), text
+
+
+@pytest.mark.parametrize("size", [16384, 16385, 65535])
+def test_one_limit_of_sizes(tmp_path, size):
+    """The number that transforms check is that of the library, and of the command."""
+    make.jpeg(tmp_path / "c" / "1.jpg", 1)
+    if size == 16384:
+        stoker.Resize(size)
+        return
+    code, text = command("bench", "data", tmp_path, "--image", size)
+    assert code == 2 and "16384" in text
+    for make_transform in (
+        lambda: stoker.Resize(size),
+        lambda: stoker.CenterCrop((8, size)),
+        lambda: stoker.RandomResizedCrop(size),
+        lambda: stoker.Resize(8, max_size=size),
+    ):
+        with pytest.raises(stoker.ArgumentError, match="16384"):
+            make_transform()

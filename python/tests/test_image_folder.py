@@ -125,3 +125,15 @@ def test_identity(folder, engine, tmp_path):
     assert first.identity == second.identity and len(first.identity) == 64
     (copy / "class0" / "000.jpg").rename(copy / "class0" / "zzz.jpg")
     assert stoker.Dataset(copy, engine=engine).identity != first.identity
+
+
+def test_three_nested_folders(tmp_path, engine):
+    """The order is by whole paths: "b-1" comes before "b/x", though "b/x" is found first."""
+    for name in ("c/b/1.jpg", "c/b/x/1.jpg", "c/b-1/1.jpg"):
+        make.jpeg(tmp_path / name, 1)
+    loader = stoker.Loader(
+        tmp_path, 3, fields={"k": "__key__"}, shuffle="none", tail="keep", engine=engine
+    )
+    assert next(iter(loader))["k"] == [
+        "c/b/1.jpg", "c/b-1/1.jpg", "c/b/x/1.jpg"
+    ]

@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import time
+import warnings
 
 import make
 import numpy as np
@@ -165,6 +166,18 @@ def test_another_batch_size_than_the_dataloaders(plain):
     dataset = IterableDataset(plain(103), 1, fields=IDS)
     seen = sum(ids_of(DataLoader(dataset, batch_size=8, num_workers=3))[0], [])
     assert sorted(seen) == list(range(103))
+
+
+def test_another_batch_size_is_reported(plain, monkeypatch):
+    monkeypatch.setattr(stoker.notices, "_issued", set())
+    for own, loaders, wanted in ((8, 8, False), (1, 8, False), (8, 16, True)):
+        dataset = IterableDataset(plain(64), own, fields=IDS)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            list(DataLoader(dataset, batch_size=loaders))
+        text = "".join(str(entry.message) for entry in found)
+        assert (f"batches of {loaders} samples" in text) == wanted, text
+        assert not wanted or "batch_size=8" in text
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

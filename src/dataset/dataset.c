@@ -198,6 +198,7 @@ void stk_dataset_use_index(struct stoker_dataset *dataset, struct stk_index_loca
 {
     dataset->index = location->old;
     location->old = NULL;
+    dataset->index_is_unstamped = !location->stamp.valid;
     dataset->mtimes = location->mtimes;
     location->mtimes = NULL;
     dataset->shards_indexed = stk_index_shards(dataset->index);
@@ -349,6 +350,7 @@ static int scan_missing(struct stoker_dataset *dataset, struct stk_index_locatio
     } else if (status == 0) {
         struct stk_dataset_reuse reuse = {.old = location->old, .from = location->from};
 
+        dataset->index_is_unstamped = location->reused > 0 && !location->stamp.valid;
         status = stk_dataset_scan(dataset, &reuse, error);
         if (status == 0 && stk_index_location_block_samples(location) > 0 &&
             !dataset->options.block_bytes) {
@@ -413,6 +415,7 @@ void stk_dataset_release(struct stoker_dataset *dataset)
     stk_open_files_deinit(&dataset->files);
     stk_vfs_prefetch_release(engine->io, dataset);
     stk_jpeg_index_close(dataset->jpeg_index);
+    stk_path_classes_close(dataset->path_classes);
     paths = atomic_load(&dataset->paths);
     for (uint64_t i = 0; paths && i < stk_index_shards(dataset->index); i++) {
         stk_free(atomic_load(&paths[i]));

@@ -18,6 +18,7 @@
 #include "index/foreign/foreign_index.h"
 #include "index/foreign/wids_shards.h"
 #include "index/index.h"
+#include "index/path_classes.h"
 #include "index/seek/segment_cache.h"
 #include "storage/source/source.h"
 
@@ -47,12 +48,15 @@ struct stoker_dataset {
     _Atomic uint64_t index_bytes;     /* reserved for the index in memory */
     uint64_t shards_indexed;
     uint64_t *mtimes; /* owned: of containers, when they were scanned; NULL: unknown */
+    bool
+        index_is_unstamped; /* the index file was copied, so times of shards say nothing about it */
     struct stk_dataset_scan_state scan;
     struct stk_wids_shards shards;           /* shards of a wids JSON file, or paths */
     struct stk_foreign_index *foreign_index; /* owned; NULL: foreign indexes are not used */
     struct stk_segment_cache *segment_cache; /* owned */
     struct stk_jpeg_index *jpeg_index;       /* owned; NULL: none that is up to date */
     char *jpeg_index_note;                   /* owned: why an existing one is not used; or NULL */
+    struct stk_path_classes *path_classes;   /* owned; made once, below the lock; NULL: not yet */
     struct stk_memory_holder memory_holder;  /* of segment_cache */
     struct stk_tar_losses bad_samples;       /* guarded by the lock until the scan has ended */
     struct stk_open_files files;             /* has its own lock */
@@ -66,6 +70,11 @@ struct stoker_dataset {
  * are files, or in shards on local disks that need no decompression. Looks at a few shards. */
 bool stk_dataset_default_order(const struct stoker_dataset *dataset, uint32_t *shuffle_out,
                                uint32_t *window_blocks_out);
+
+/* Makes dataset->path_classes if it does not exist yet. Returns as stk_path_classes_open. */
+int stk_dataset_read_path_classes(struct stoker_dataset *dataset, struct stoker_error *error);
+/* The latest time of change of the shards, in whole seconds for objects; 0: unknown. */
+uint64_t stk_dataset_newest_ns(const struct stoker_dataset *dataset);
 
 /* True if the data set was joined from others. Then it may have both containers and class folders.
  */

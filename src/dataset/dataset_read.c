@@ -2,6 +2,7 @@
  * that the index describes. */
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/text/parse_number.h"
 #include "dataset/dataset.h"
 
 #include "base/xxh3.h"
@@ -47,10 +48,11 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.jpeg_index_note = dataset->jpeg_index_note ? dataset->jpeg_index_note : "";
     full.jpeg_indexed = dataset->jpeg_index != NULL;
     full.jpeg_index_mcus = dataset->jpeg_index ? stk_jpeg_index_mcus(dataset->jpeg_index) : 0;
-    full.skipped_system = atomic_load(&dataset->scan.system_files) + dataset->objects.system_count;
-    full.skipped_links = atomic_load(&dataset->scan.links);
-    full.skipped_special = atomic_load(&dataset->scan.special);
-    full.skipped_unnamed = atomic_load(&dataset->scan.unnamed);
+    full.skipped_system = stk_index_skipped(index, STK_INDEX_SKIPPED_SYSTEM) +
+                          (stk_index_is_folder(index) ? 0 : dataset->objects.system_count);
+    full.skipped_links = stk_index_skipped(index, STK_INDEX_SKIPPED_LINKS);
+    full.skipped_special = stk_index_skipped(index, STK_INDEX_SKIPPED_SPECIAL);
+    full.skipped_unnamed = stk_index_skipped(index, STK_INDEX_SKIPPED_UNNAMED);
     full.problem_count = dataset->objects.problem_count;
     full.random_reads_free =
         stk_dataset_default_order(dataset, &full.default_shuffle, &full.default_window_blocks);
@@ -151,6 +153,38 @@ int stoker_dataset_class(const struct stoker_dataset *dataset, uint64_t class_in
     }
     *name_out = stk_index_class(dataset->index, class_index);
     return 0;
+}
+
+int stk_dataset_read_path_classes(struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    int status = 0;
+
+    pthread_mutex_lock(&dataset->lock);
+    if (!dataset->path_classes) {
+        status =
+            stk_path_classes_open(&dataset->path_classes, dataset->index, dataset->options.classes,
+                                  dataset->options.class_count, error);
+    }
+    pthread_mutex_unlock(&dataset->lock);
+    return status;
+}
+
+int stoker_dataset_path_class(struct stoker_dataset *dataset, uint64_t class_index,
+                              const char **name_out, struct stoker_error *error)
+{
+    int status = stk_engine_check(dataset->engine, error);
+
+    *name_out = NULL;
+    status = status < 0 ? status : stk_dataset_read_path_classes(dataset, error);
+    if (status == 0 && class_index >= dataset->path_classes->names.count) {
+        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such class",
+                          "use a number below the number of classes", "class %llu of %u",
+                          (unsigned long long)class_index, dataset->path_classes->names.count);
+    }
+    if (status == 0) {
+        *name_out = dataset->path_classes->sorted[class_index];
+    }
+    return status;
 }
 
 static int check_sample(const struct stoker_dataset *dataset, uint64_t sample,
@@ -417,7 +451,7 @@ int stoker_dataset_label(struct stoker_dataset *dataset, uint64_t sample, int64_
     char text[LABEL_BYTES_MAX + 1];
     struct stk_sample found;
     size_t bytes = 0;
-    char *end = NULL;
+    const char *end = NULL;
     int status = check_sample(dataset, sample, error);
 
     status = status < 0 ? status : stk_index_sample(dataset->index, sample, &found, error);
@@ -433,9 +467,7 @@ int stoker_dataset_label(struct stoker_dataset *dataset, uint64_t sample, int64_
         return status;
     }
     text[bytes] = 0;
-    errno = 0;
-    *label_out = strtoll(text, &end, 10);
-    if (end == text || (*end && !strchr(" \t\r\n", *end)) || errno) {
+    if (!stk_parse_int64(text, &end, label_out) || (*end && !strchr(" \t\r\n", *end))) {
         *label_out = (int64_t)(stk_xxh3_64(text, bytes) >> 1);
     }
     return 0;
@@ -551,6 +583,43 @@ static int check_first(struct stoker_dataset *dataset, uint32_t shard, struct st
                : 0;
 }
 
+/* Objects have versions, which each read compares with that of the opening. An index without a
+ * stamp may be of an earlier version: a few headers are compared once. */
+static int check_object(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
+                        struct stk_file_stamp *stamp, struct stoker_error *error)
+{
+    bool is_checked;
+    int status;
+
+    pthread_mutex_lock(&dataset->files.stamp_lock);
+    is_checked = stamp->known;
+    pthread_mutex_unlock(&dataset->files.stamp_lock);
+    if (is_checked || !dataset->index_is_unstamped || dataset->shards_indexed == 0 ||
+        !is_plain_tar(dataset, shard)) {
+        return 0;
+    }
+    status = check_headers(dataset, shard, file, error);
+    if (status == 0) {
+        pthread_mutex_lock(&dataset->files.stamp_lock);
+        stamp->known = true;
+        pthread_mutex_unlock(&dataset->files.stamp_lock);
+    }
+    return status;
+}
+
+uint64_t stk_dataset_newest_ns(const struct stoker_dataset *dataset)
+{
+    uint64_t newest_ns = 0, shards = dataset->index ? stk_index_shards(dataset->index) : 0;
+
+    for (uint64_t i = 0; dataset->mtimes && i < shards; i++) {
+        newest_ns = stk_max(newest_ns, dataset->mtimes[i]);
+    }
+    return dataset->objects.count > 0 &&
+                   stk_io_is_url(dataset->objects.text + dataset->objects.paths[0])
+               ? newest_ns - newest_ns % 1000000000u
+               : newest_ns;
+}
+
 int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
                             bool now, struct stoker_error *error)
 {
@@ -560,8 +629,11 @@ int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, stru
     bool known;
     int status = 0;
 
-    if (!stamp || stk_vfs_round_trip_bytes(file) > 0) {
-        return 0; /* objects have versions, which each read compares */
+    if (!stamp) {
+        return 0;
+    }
+    if (stk_vfs_round_trip_bytes(file) > 0) {
+        return check_object(dataset, shard, file, stamp, error);
     }
     if (!now && atomic_load_explicit(&stamp->due_ns, memory_order_acquire) > time) {
         return 0;

@@ -89,6 +89,9 @@ int stk_dataset_scan(struct stoker_dataset *dataset, const struct stk_dataset_re
     dataset->scan.keep_cached = true;
     status = folder ? stk_engine_parallel(dataset->engine, rounds, scan_files, &scan, error)
                     : stk_shard_scan(dataset, &calls, error);
+    if (status == 0) {
+        stk_dataset_count_skipped(dataset, reuse && !reuse->first ? reuse->old : NULL);
+    }
     if (reuse) {
         like = reuse->first ? reuse->first : reuse->old;
     }
@@ -123,6 +126,22 @@ static int add_classes(struct stoker_dataset *dataset, const struct stk_index *l
         status = stk_index_add_class(dataset->index, stk_index_class(like, i), error);
     }
     return status;
+}
+
+void stk_dataset_count_skipped(struct stoker_dataset *dataset, const struct stk_index *old)
+{
+    struct stk_dataset_scan_state *scan = &dataset->scan;
+    uint64_t found[STK_INDEX_SKIPPED_KINDS] = {
+        atomic_load(&scan->system_files) +
+            (dataset->objects.kind == STK_SOURCE_FOLDER ? dataset->objects.system_count : 0),
+        atomic_load(&scan->links), atomic_load(&scan->special), atomic_load(&scan->unnamed)};
+
+    for (uint32_t kind = 0; kind < STK_INDEX_SKIPPED_KINDS; kind++) {
+        uint64_t before = old ? stk_index_skipped(old, (enum stk_index_skipped_kind)kind) : 0;
+
+        stk_index_add_skipped(dataset->index, (enum stk_index_skipped_kind)kind,
+                              found[kind] + before);
+    }
 }
 
 int stk_dataset_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like,

@@ -25,6 +25,10 @@ int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
  * allowed. Returns 0, or the error of the first shard in the listing that fails. */
 int stk_dataset_scan(struct stoker_dataset *dataset, const struct stk_dataset_reuse *reuse,
                      struct stoker_error *error);
+/* Stores in the index what the scan left out. old: the index that shards were copied from, or NULL.
+ * Its counts include those of shards that were scanned again, since it does not have them by shard.
+ */
+void stk_dataset_count_skipped(struct stoker_dataset *dataset, const struct stk_index *old);
 /* Adds classes (containers: those of `like`, which may be NULL), and finishes the index.
  * block_samples: of the order; 0: as the options say. */
 int stk_dataset_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like,

@@ -317,6 +317,24 @@ struct match {
     struct stoker_dataset *dataset;
 };
 
+#define SECOND_NS 1000000000u
+
+/* The time of a file. Stores have whole seconds: the rest is a hash of the ETag, so that an object
+ * that was written twice in a second, or got its old time again, has another time. */
+static uint64_t time_of(const char *path, const struct stk_stat *about)
+{
+    return stk_io_is_url(path) && about->version
+               ? about->mtime_ns - about->mtime_ns % SECOND_NS + about->version % SECOND_NS
+               : about->mtime_ns;
+}
+
+/* Stamps of earlier versions have the seconds of objects only. */
+static bool is_same_time(const char *path, uint64_t now, uint64_t stamped)
+{
+    return now == stamped ||
+           (stk_io_is_url(path) && stamped % SECOND_NS == 0 && now - now % SECOND_NS == stamped);
+}
+
 /* If the status cannot be read, the scan reports why. */
 static int stat_round(void *context, uint64_t round, struct stoker_error *error)
 {
@@ -330,7 +348,7 @@ static int stat_round(void *context, uint64_t round, struct stoker_error *error)
         if (stk_io_stat_path(match->dataset->engine->io, object_path(match->dataset, i), &about,
                              NULL) == 0) {
             match->location->sizes[i] = about.bytes;
-            match->location->mtimes[i] = about.mtime_ns;
+            match->location->mtimes[i] = time_of(object_path(match->dataset, i), &about);
         }
     }
     return 0;
@@ -369,7 +387,8 @@ static void match_shard(struct stk_index_location *location, const char *path, u
         note(location, STOKER_ERROR_CHANGED,
              "%s is stale: '%.300s' has %" PRIu64 " bytes, not %" PRIu64, location->path, path,
              location->sizes[object], stk_index_shard_bytes(location->old, old));
-    } else if (location->stamp.valid && location->mtimes[object] != location->stamp.mtimes[old]) {
+    } else if (location->stamp.valid &&
+               !is_same_time(path, location->mtimes[object], location->stamp.mtimes[old])) {
         note(location, STOKER_ERROR_CHANGED, "%s is stale: '%.300s' was written since",
              location->path, path);
     } else {

@@ -537,6 +537,7 @@ static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error
     if (status == 0) {
         uint64_t block = indexer->options.force ? 0 : stk_index_location_block_samples(location);
 
+        stk_dataset_count_skipped(dataset, location->reused > 0 ? location->old : NULL);
         status = stk_dataset_scan_finish(dataset, location->old, block, error);
     }
     stamp.mtimes = location->mtimes;

@@ -285,6 +285,17 @@ uint64_t stk_index_block_samples(const struct stk_index *index)
     return index->block_samples;
 }
 
+void stk_index_add_skipped(struct stk_index *index, enum stk_index_skipped_kind kind,
+                           uint64_t count)
+{
+    index->skipped[kind] += (uint32_t)stk_min(count, UINT32_MAX - index->skipped[kind]);
+}
+
+uint32_t stk_index_skipped(const struct stk_index *index, enum stk_index_skipped_kind kind)
+{
+    return index->skipped[kind];
+}
+
 bool stk_index_is_sequential(const struct stk_index *index)
 {
     return index->sequential;

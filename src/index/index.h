@@ -97,6 +97,18 @@ int stk_index_add_class(struct stk_index *index, const char *name, struct stoker
  * (0: 8 MiB) sets block_samples = round(block_bytes / mean sample bytes), at least 1 (256 for
  * folders, and if no sample has bytes). */
 int stk_index_finish(struct stk_index *index, uint32_t block_bytes, struct stoker_error *error);
+/* Members and files that are no samples, by kind. Counts them before the index is written; at most
+ * UINT32_MAX of a kind. */
+enum stk_index_skipped_kind {
+    STK_INDEX_SKIPPED_SYSTEM,  /* of operating systems: base/text/system_file.h */
+    STK_INDEX_SKIPPED_LINKS,   /* links without a target in the shard */
+    STK_INDEX_SKIPPED_SPECIAL, /* devices, pipes */
+    STK_INDEX_SKIPPED_UNNAMED, /* without key or extension */
+    STK_INDEX_SKIPPED_KINDS,
+};
+void stk_index_add_skipped(struct stk_index *index, enum stk_index_skipped_kind kind,
+                           uint64_t count);
+uint32_t stk_index_skipped(const struct stk_index *index, enum stk_index_skipped_kind kind);
 /* Changes the block size that finish chose, also of a mapped index. block_samples 0: by
  * block_bytes, as finish does it. */
 void stk_index_set_block(struct stk_index *index, uint64_t block_samples, uint32_t block_bytes);

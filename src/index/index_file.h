@@ -96,13 +96,13 @@ struct stk_index_file_foot {
     uint64_t shard_count, sample_count, member_count, bytes, block_samples;
     uint32_t member_gap_max, key_bytes_max;
     uint8_t identity[32];
-    struct stk_index_file_section records;    /* stk_index_file_record or stk_index_file_entry */
-    struct stk_index_file_section paths;      /* of containers, without separators */
-    struct stk_index_file_section extensions; /* sorted, each with a NUL */
-    struct stk_index_file_section classes;    /* in order, each with a NUL */
-    struct stk_index_file_section sums;       /* checksums of a folder's files; or empty */
-    uint64_t zero[2];
-    uint64_t foot_sum; /* XXH3-64 of the footer before it */
+    struct stk_index_file_section records;     /* stk_index_file_record or stk_index_file_entry */
+    struct stk_index_file_section paths;       /* of containers, without separators */
+    struct stk_index_file_section extensions;  /* sorted, each with a NUL */
+    struct stk_index_file_section classes;     /* in order, each with a NUL */
+    struct stk_index_file_section sums;        /* checksums of a folder's files; or empty */
+    uint32_t skipped[STK_INDEX_SKIPPED_KINDS]; /* 0 in files of earlier versions */
+    uint64_t foot_sum;                         /* XXH3-64 of the footer before it */
 };
 _Static_assert(sizeof(struct stk_index_file_foot) == 232, "as in docs/formats.md");
 

@@ -130,6 +130,7 @@ static int start(struct stk_index **index_out, struct stk_index_map *map,
     index->member_count = foot->member_count;
     index->bytes = foot->bytes;
     index->block_samples = foot->block_samples;
+    memcpy(index->skipped, foot->skipped, sizeof index->skipped);
     memcpy(index->identity, foot->identity, sizeof index->identity);
     *index_out = index;
     return 0;

@@ -84,6 +84,7 @@ struct stk_index {
     bool finished, sequential, folder;
     uint64_t *starts; /* owned: shard_count + 1 first samples; NULL: sample i is shard i */
     uint64_t sample_count, member_count, bytes, block_samples;
+    uint32_t skipped[STK_INDEX_SKIPPED_KINDS];
     uint8_t identity[32];
 };
 

@@ -419,6 +419,7 @@ static void put_foot(struct save *save)
     foot->member_count = index->member_count;
     foot->bytes = index->bytes;
     foot->block_samples = index->block_samples;
+    memcpy(foot->skipped, index->skipped, sizeof foot->skipped);
     foot->member_gap_max = index->options.member_gap_max;
     foot->key_bytes_max = index->options.key_bytes_max;
     memcpy(foot->identity, index->identity, sizeof foot->identity);

@@ -10,6 +10,7 @@
 #include "io/write.h"
 #include "loader/pending/error_policy_test.h"
 
+#include <errno.h>
 #include <zstd.h>
 
 enum kind { TARS, GZIP, ZSTD, ZSTD_ONE, KINDS };
@@ -204,6 +205,40 @@ static void test_without(void)
     /* And not again, and not lost, if they are not requested. */
     T_EQ("kept", make_index(&rig, GZIP, 0), 0);
     T_TRUE("any order", rig_dataset(&rig, &urls[GZIP], 1) && !is_sequential(&rig));
+    rig_close(&rig);
+}
+
+/* A read that fails as the machine may fail ends one batch. Its stream is opened again, so that the
+ * batch can be read later: a stream repeats its first failure for ever. */
+static void test_transient(void)
+{
+    struct stk_sim_rule rule = {
+        .path = "/g/train-000.tar.gz", .fault = STK_SIM_FAULT_EIO, .offset = 20000, .times = 1};
+    struct stoker_loader_options options = {.batch_size = 24,
+                                            .shuffle = STOKER_SHUFFLE_NONE,
+                                            .on_error = STOKER_ON_ERROR_RAISE,
+                                            .io_retries = STOKER_NO_RETRIES};
+    struct stoker_loader *loader;
+    struct stoker_error error = {0};
+    uint32_t failures = 0;
+    struct trace got = {0};
+    struct rig rig;
+    int status = 1;
+
+    rig_make(&rig, 2);
+    add_kind(rig.world, GZIP);
+    T_EQ("no points", make_index(&rig, GZIP, 0), 0);
+    T_TRUE("front to back", rig_dataset(&rig, &urls[GZIP], 1) && is_sequential(&rig));
+    T_EQ("rule", stk_sim_add_rule(rig.world, &rule), 0);
+    loader = open_loader(&rig, options);
+    while (status != 0 && failures < 8) {
+        status = take(loader, &got, &error);
+        failures += status < 0;
+        T_TRUE("an error of the machine", status >= 0 || status == -EIO);
+    }
+    T_EQ("one failure", failures, 1);
+    T_EQ("all samples", got.count, SAMPLES);
+    stoker_loader_close(loader);
     rig_close(&rig);
 }
 
@@ -459,6 +494,7 @@ int main(void)
 {
     test_order();
     test_without();
+    test_transient();
     test_one_frame();
     test_mixed_cold();
     test_stale();

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing.context
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import torch.utils.data
@@ -15,6 +17,7 @@ from ..errors import ArgumentError, StateError
 from ..fields import all_exact
 from ..loader import UNOPENED, Loader
 from ..mix import Mix
+from ..notices import warn_once
 from ..state import POSITION, exactness, state_values
 from .workers import (
     Here,
@@ -51,7 +54,9 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
     Args:
         source: a class folder, a tar, a glob, braces, or a list of them; or a
             :class:`stoker.Mix` (see :meth:`set_weights`).
-        batch_size: the DataLoader's batch size (1 for a DataLoader with ``batch_size=None``).
+        batch_size: the DataLoader's batch size (1 for a DataLoader with ``batch_size=None``). With
+            another one each sample also occurs once, but in another order: a warning says so,
+            unless it is 1.
         transform: called with each sample in the worker; the loop receives its result. With
             spawned workers it must be picklable.
         output: type of images and arrays: ``"torch"`` or ``"numpy"``.
@@ -263,6 +268,19 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
         return state
 
 
+def _check_batch_size(caller: types.FrameType, own: int) -> None:
+    """Warns if the DataLoader that asks for samples makes batches of another size."""
+    index = caller.f_locals.get("possibly_batched_index")  # of torch's _IterableDatasetFetcher
+    if caller.f_code.co_name != "fetch" or not isinstance(index, Sized) or own == 1:
+        return
+    if getattr(caller.f_locals.get("self"), "auto_collation", False) and len(index) != own:
+        warn_once(
+            f"the DataLoader makes batches of {len(index)} samples, but the IterableDataset has "
+            f"batch_size={own}: the order is not that of stoker.Loader, and workers take turns by "
+            "other batches; pass the same batch_size to both"
+        )
+
+
 class Samples(Iterator[Any]):
     """One epoch of one worker, sample by sample, with torchdata's methods for its state."""
 
@@ -277,6 +295,7 @@ class Samples(Iterator[Any]):
         """share: samples of a batch, and the loader's options. done: number of samples to skip."""
         self._dataset, self._here = dataset, here
         self._batch, self._options = share
+        self._checked = False  # the DataLoader's batch size
         self._loader: Loader | None = here.take(*share)
         self._agreed = -1  # number of shared changes that the loader's Mix has
         self._mix: dict[str, Any] = {}
@@ -305,6 +324,9 @@ class Samples(Iterator[Any]):
         return self
 
     def __next__(self) -> Any:
+        if not self._checked:
+            self._checked = True
+            _check_batch_size(sys._getframe(1), self._dataset.batch_size)
         while self._slot >= self._slots:
             if self._ended or not self._fetch():
                 raise StopIteration

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define SIDE_MAX 16384u
+#define SIDE_MAX STOKER_TRANSFORM_SIDE_MAX
 #define RATIO_MAX 1000.0
 #define SCALE_MAX 1000.0
 #define STD_MAX 1e6
@@ -57,7 +57,8 @@ static int check_size(const struct walk *walk, const struct stoker_transform *tr
     if (transform->height == 0 || (transform->width == 0 && !square)) {
         return fail_transform(walk, "a size of zero", "give height and width, at least 1");
     }
-    if (transform->height > SIDE_MAX || transform->width > SIDE_MAX) {
+    if (transform->height > SIDE_MAX || transform->width > SIDE_MAX ||
+        transform->max_size > SIDE_MAX) {
         return fail_transform(walk, "a size above 16,384", "give a smaller height and width");
     }
     return 0;

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "decode/sandbox/helper_protocol.h"
 #include "format/value/value.h"
 #include "test/t.h"
 
@@ -429,6 +430,28 @@ static void has_line(int process, const char *line)
     }
 }
 
+/* The kernel's limit of a process, from /proc/PID/limits. */
+static void has_limit(int process, const char *name, long long want)
+{
+    char path[64], line[256];
+    long long soft = -1, hard = -1;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/limits", process);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, strlen(name)) == 0 &&
+            sscanf(line + strlen(name), "%lld %lld", &soft, &hard) == 2) {
+            break;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    T_EQ(name, soft, want);
+    T_EQ(name, hard, want);
+}
+
 static void test_confined(void)
 {
     struct stk_sandbox *sandbox = open_sandbox(NULL, 0);
@@ -448,6 +471,9 @@ static void test_confined(void)
     has_line(first, "NoNewPrivs:\t1");
     has_line(first, "Seccomp:\t2");
     has_line(first, "CapEff:\t0000000000000000");
+    has_limit(first, "Max file size", 0);
+    has_limit(first, "Max open files", STK_HELPER_ARENA + 1);
+    has_limit(first, "Max core file size", 0);
     snprintf(path, sizeof path, "/proc/%d/fd", first);
     list = opendir(path);
     for (struct dirent *entry = list ? readdir(list) : NULL; entry; entry = readdir(list)) {

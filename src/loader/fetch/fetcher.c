@@ -330,7 +330,8 @@ static uint8_t *slot_destination(const struct stk_fetch *fetch, uint64_t end)
             only = f;
         } else if (kind != STOKER_FIELD_KEY && kind != STOKER_FIELD_SAMPLE &&
                    (kind != STOKER_FIELD_LABEL ||
-                    !stk_index_is_file(loader->dataset->index, span->shard))) {
+                    (!loader->fields[f].from_path &&
+                     !stk_index_is_file(loader->dataset->index, span->shard)))) {
             return NULL;
         }
     }

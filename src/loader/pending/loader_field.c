@@ -101,9 +101,13 @@ static int set_extensions(struct stoker_loader *loader, struct stk_loader_field 
         char found[EXTENSIONS_TEXT_BYTES];
 
         list_extensions(loader->dataset->index, found);
-        return stk_fail(error, STOKER_ERROR_MISSING, "no sample has a member for a field",
-                        "name one of the extensions that the samples have",
-                        "extensions '%s'; the samples have: %s", list, found);
+        return stk_fail(
+            error, STOKER_ERROR_MISSING, "no sample has a member for a field",
+            field->kind == STOKER_FIELD_LABEL
+                ? "remove the label (in Python: label=None), or take the folders of the "
+                  "samples as classes (label='path')"
+                : "name one of the extensions that the samples have",
+            "extensions '%s'; the samples have: %s", list, found);
     }
     return 0;
 }
@@ -156,12 +160,33 @@ static int open_image(struct stk_loader_field *field, const struct stoker_field_
 
 static const char any_image[] = "jpg;jpeg;jpe;jfif;png;webp;bmp;ppm;pgm;pbm;pnm";
 
+/* In a data set of folders and tars a file has the class of its folder, a sample of a tar the
+ * number in its member. */
+static int open_label(struct stoker_loader *loader, struct stk_loader_field *field,
+                      const struct stoker_field_options *given, const char **extensions,
+                      struct stoker_error *error)
+{
+    bool has_tars = stk_dataset_has_containers(loader->dataset);
+
+    field->shape.dtype = STOKER_INT64;
+    field->from_path = given->label_from_path && has_tars;
+    *extensions = !has_tars || field->from_path ? NULL : *extensions ? *extensions : "cls";
+    if (!has_tars && stk_index_classes(loader->dataset->index) == 0) {
+        return stk_fail(error, STOKER_ERROR_MISSING,
+                        "the images are in no class folder, so they have no label",
+                        "remove the field (in Python: label=None), put the images into one folder "
+                        "per class (root/cat/1.jpg), or open the parent folder if this one is a "
+                        "class",
+                        "field '%.100s'", given->name);
+    }
+    return field->from_path ? stk_dataset_read_path_classes(loader->dataset, error) : 0;
+}
+
 static int open_field(struct stoker_loader *loader, struct stk_loader_field *field,
                       const struct stoker_field_options *given,
                       const struct stoker_loader_options *options, struct stoker_error *error)
 {
     bool folder = loader->dataset->objects.kind == STK_SOURCE_FOLDER;
-    bool has_tars = stk_dataset_has_containers(loader->dataset);
     const char *extensions = given->extensions;
     int status = copy_paths(field, given, error);
 
@@ -177,17 +202,7 @@ static int open_field(struct stoker_loader *loader, struct stk_loader_field *fie
         field->image_field = (uint32_t)(field - loader->fields);
         break;
     case STOKER_FIELD_LABEL:
-        field->shape.dtype = STOKER_INT64;
-        /* In a data set of folders and tars a file has the class of its folder, a sample of a tar
-         * the number in its member. */
-        extensions = !has_tars ? NULL : extensions ? extensions : "cls";
-        if (!has_tars && stk_index_classes(loader->dataset->index) == 0) {
-            status = stk_fail(error, STOKER_ERROR_MISSING,
-                              "the images are in no class folder, so they have no label",
-                              "remove the field, put the images into one folder per class "
-                              "(root/cat/1.jpg), or open the parent folder if this one is a class",
-                              "field '%.100s'", given->name);
-        }
+        status = open_label(loader, field, given, &extensions, error);
         break;
     case STOKER_FIELD_SAMPLE:
         field->shape.dtype = STOKER_INT64;
@@ -197,7 +212,11 @@ static int open_field(struct stoker_loader *loader, struct stk_loader_field *fie
         field->shape.dtype = STOKER_FLOAT64;
         break;
     case STOKER_FIELD_INT:
-        field->shape.dtype = STOKER_INT64;
+        field->shape.dtype = given->dtype ? given->dtype : STOKER_INT64;
+        if (field->shape.dtype != STOKER_INT64 && field->shape.dtype != STOKER_UINT64) {
+            status = stk_fail(error, STOKER_ERROR_ARGUMENT, "an integer has another dtype",
+                              "use int64 or uint64", "field '%.100s'", given->name);
+        }
         break;
     case STOKER_FIELD_ARRAY:
         status = open_array(field, given, error);

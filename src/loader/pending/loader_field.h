@@ -28,6 +28,7 @@ struct stk_loader_field {
     uint32_t box_format;
     bool normalised, keep_empty;
     bool has_default;
+    bool from_path;                /* LABEL: by dataset->path_classes */
     struct stk_view default_value; /* owned: see struct stoker_field_options */
     struct stk_batch_field_shape shape;
 };

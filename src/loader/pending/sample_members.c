@@ -14,7 +14,7 @@ bool stk_sample_needs_member(const struct stoker_loader *loader,
     case STOKER_FIELD_SAMPLE:
         return false;
     case STOKER_FIELD_LABEL:
-        return !stk_index_is_file(loader->dataset->index, sample->shard);
+        return !field->from_path && !stk_index_is_file(loader->dataset->index, sample->shard);
     default:
         return true;
     }

@@ -260,6 +260,31 @@ static void test_fim(void)
     stk_token_row_close(&row);
 }
 
+/* The label of the last token of a cut document is the token behind the cut; not if the document
+ * was changed: then its middle is the last part. */
+static void test_fim_after_cut(void)
+{
+    static const int64_t part[] = {1, 2, 3, 4};
+    const int64_t next_token = 5;
+
+    for (int rate = 0; rate <= 1; rate++) {
+        struct stk_token_row_rules rules = {
+            .fim = {.rate = rate, .sentinels = {PREFIX, SUFFIX, MIDDLE}}, .mask_ends = true};
+        struct stk_token_row row = {0};
+        int64_t tokens[8], labels[8];
+        struct stk_token_row_output out = {
+            .length = 8, .dtype = STOKER_INT64, .tokens = tokens, .labels = labels};
+
+        T_EQ("open", stk_token_row_open(&row, 8, NULL), 0);
+        memcpy(row.tokens, part, sizeof part);
+        stk_token_row_add(&row, &rules, STK_COUNT(part), true, &next_token, 1);
+        T_EQ("count", row.count, rate ? 7 : 4);
+        T_TRUE("write", stk_token_row_write(&row, &rules, &out));
+        T_EQ("the last label", labels[row.count - 1], rate ? X : 5);
+        stk_token_row_close(&row);
+    }
+}
+
 /* In a window each document is changed by itself, its EOD stays last, and tokens that do not fit
  * are lost at the end. */
 static void test_fim_window(void)
@@ -335,6 +360,7 @@ int main(void)
     test_rows(STOKER_INT64);
     test_rows(STOKER_INT32);
     test_fim();
+    test_fim_after_cut();
     test_fim_window();
     test_refused();
     T_EQ("no leak", stk_mem_alive(), 0);

@@ -201,8 +201,13 @@ static int fill_number(struct stk_sample_task *task, uint32_t f)
     if (status < 0) {
         return status;
     }
-    is_number = field_of(task, f)->kind == STOKER_FIELD_FLOAT ? stk_parse_double(text, &end, slot)
-                                                              : stk_parse_int64(text, &end, slot);
+    if (field_of(task, f)->kind == STOKER_FIELD_FLOAT) {
+        is_number = stk_parse_double(text, &end, slot);
+    } else if (field_of(task, f)->shape.dtype == STOKER_UINT64) {
+        is_number = stk_parse_uint64(text, &end, slot);
+    } else {
+        is_number = stk_parse_int64(text, &end, slot);
+    }
     if (!is_number || !stk_parse_is_end(end, text + view.bytes)) {
         return stk_fail(&task->error, STOKER_ERROR_CORRUPT, "a member is not a number",
                         "look at it with 'stoker cat', or read it as bytes", "'%.32s'", text);
@@ -216,7 +221,10 @@ static int fill_label(struct stk_sample_task *task, uint32_t f)
 {
     int64_t label = task->members->sample.label;
 
-    if (task->members->parts[f].found) {
+    if (field_of(task, f)->from_path) {
+        label = stk_path_classes_label(task->pending->loader->dataset->path_classes,
+                                       task->members->sample.key);
+    } else if (task->members->parts[f].found) {
         return fill_number(task, f);
     }
     *(int64_t *)slot_of(task, f) = label;
