@@ -65,11 +65,10 @@ struct stk_value_tree {
 };
 
 uint64_t stk_json_memory_bytes(struct stk_view bytes);
-#define STK_JSON_NATURAL "\xee\x80\x80" /* U+E000: begins the text of an integer above INT64_MAX */
+/* U+E000: begins the text of an integer above INT64_MAX. */
+#define STK_JSON_NATURAL "\xee\x80\x80"
 /* json_lenient.c: writes a document again so that jansson reads it, see there. The caller frees
  * copy_out->data. Returns 0 or -ENOMEM. */
-#define STK_JSON_NATURAL "\xee\x80\x80" /* U+E000: begins the text of an integer above INT64_MAX   \
-                                         */
 int stk_json_rewrite(struct stk_view in, struct stk_view *copy_out, struct stoker_error *error);
 int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct stoker_error *error);
 /* Walks over the headers, to find counts that the bytes cannot have before memory is allocated. */
