@@ -37,7 +37,7 @@ RENAMED = {"--filesystem": "--mount", "--foreign-index": "--foreign", "--seek-po
 ADDED = {"--keep-order"}
 # Keys of JSON that later changes added.
 ADDED_KEYS = {"skipped_system", "skipped_links", "skipped_special", "skipped_unnamed", "left_out",
-              "failures", "not_deleted", "order"}
+              "failures", "not_deleted", "order", "seed"}
 # Values that differ from run to run, and sentences.
 VOLATILE = re.compile(
     r"(_ms|_us|_ns|_s|seconds|time|per_second|rate|mb_s|memory\w*|cpu\w*|peak\w*|\w*_peak|wait\w*"
@@ -95,6 +95,18 @@ def without_added(new, old):
     return new
 
 
+def differences(old, new, path=""):
+    """(path, old, new) of each value of two JSON documents that differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}")
+    elif isinstance(old, list) and isinstance(new, list):
+        for at, (one, other) in enumerate(itertools.zip_longest(old, new)):
+            yield from differences(one, other, f"{path}[{at}]")
+    elif old != new:
+        yield path, old, new
+
+
 def old_spelling(words):
     def one(word):
         name, equals, value = word.partition("=")
@@ -131,13 +143,8 @@ class Comparison:
             return
         self.differences += 1
         print("DIFFERENT", name)
-        if isinstance(first, dict):
-            first, second = (sorted(one.items()) for one in (first, second))
-        if not isinstance(first, list):
-            first, second = [first], [second]
-        for old, new in itertools.zip_longest(first, second):
-            if old != new:
-                print("   -", str(old)[:1000], "\n   +", str(new)[:1000])
+        for path, old, new in differences(first, second):
+            print("   -", path, str(old)[:1000], "\n   +", path, str(new)[:1000])
 
     def command(self, old, new, line):
         words = shlex.split(line.replace("DATA", "data").replace("OUT", "out"))
