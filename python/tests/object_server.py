@@ -94,6 +94,7 @@ class Store(servers.Small):
         self.lines = []  # the answers: (method, path with query)
         self.lock = threading.Lock()
         self.page = 1000
+        self.attributes = {}  # of objects that were written: path -> headers
         self.sums = ()  # names of the checksums that the store keeps
 
 
@@ -113,6 +114,19 @@ class Handler(servers.Handler):
             self.server.said[code] += 1
         self.server.lines.append((self.command, self.path))
         super().say(code, body, **headers)
+
+    def keep_attributes(self):
+        """Keeps the headers of a request that writes an object."""
+        kept = {}
+        for name, value in self.headers.items():
+            name = name.lower()
+            if name.startswith(("x-amz-meta-", "x-goog-meta-", "x-ms-meta-")):
+                kept[name] = value
+            name = name.removeprefix("x-ms-blob-")
+            if name in ("content-type", "content-encoding", "content-language",
+                        "content-disposition", "cache-control"):
+                kept[name] = value
+        self.server.attributes[self.path.partition("?")[0]] = kept
 
     def body(self):
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -137,7 +151,8 @@ class Handler(servers.Handler):
         etag = f'"{self.etag(data)}"'
         wanted = self.headers.get("If-Match")
         headers = {"ETag": etag, "Last-Modified": email.utils.formatdate(MODIFIED, usegmt=True),
-                   "Accept-Ranges": "bytes", **more}
+                   "Accept-Ranges": "bytes", **more,
+                   **self.server.attributes.get(self.path.partition("?")[0], {})}
         if wanted not in (None, "*", etag):
             self.refuse(412, "PreconditionFailed")
             return
@@ -364,6 +379,8 @@ class Google(S3):
             source = urllib.parse.unquote(self.headers["x-goog-copy-source"]).partition("/")[::2]
             if self.generation((bucket, key)):
                 server.objects[bucket, key] = server.objects[source]
+                server.attributes[self.path] = server.attributes.get(
+                    "/" + self.headers["x-goog-copy-source"], {})
                 self.say(200, b"<CopyObjectResult><ETag>\"x\"</ETag></CopyObjectResult>")
         elif not self.fits(data):
             return
@@ -375,6 +392,7 @@ class Google(S3):
             self.say(200, ETag=f'"{self.etag(data)}"')
         elif self.generation((bucket, key)):
             server.objects[bucket, key] = data
+            self.keep_attributes()
             self.say(200, ETag=f'"{self.etag(data)}"')
 
     def do_POST(self):
@@ -385,6 +403,7 @@ class Google(S3):
         if "x-goog-if-generation-match" in self.headers:
             self.refuse(400, "InvalidArgument")  # no condition is known here
         elif "uploads" in query:
+            self.keep_attributes()
             name = f"upload-{next(server.numbers)}"
             server.uploads[name] = ((bucket, key), {})
             self.say(200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId>"
@@ -542,12 +561,14 @@ class Azure(Handler):
             if any(name not in there for name in names):
                 self.refuse(400, "InvalidBlockList", x_ms_error_code="InvalidBlockList")
                 return
+            self.keep_attributes()
             self.server.committed[place] = {name: there[name] for name in names}
             self.server.objects[place] = b"".join(there[name] for name in names)
             self.say(201, ETag='"0x1"')
         elif self.headers.get("x-ms-blob-type") != "BlockBlob":
             self.refuse(400, "MissingRequiredHeader", x_ms_error_code="MissingRequiredHeader")
         else:
+            self.keep_attributes()
             self.server.objects[place] = self.data
             self.say(201, ETag='"0x1"')
 

@@ -56,6 +56,7 @@ struct stk_response_checksums {
     /* Some servers send this header with the checksum of bytes other than the body: of a part of
      * the range, or of the complete object. */
     bool unreliable;
+    uint64_t file_mtime_ns; /* of the file that was uploaded, by the object's metadata; 0: none */
 };
 
 /* Reads the checksums of a response 200 or 206. dialect: enum stk_checksum_provider. all: the

@@ -92,6 +92,7 @@ void stk_store_head_reply(const struct stk_operation *operation,
         memcpy(info->modified, value.data, value.bytes);
         info->mtime_ns = stk_store_parse_time(info->modified, value.bytes);
     }
+    info->file_mtime_ns = stk_store_file_mtime(answer, operation->object->kind);
     info->checksum = operation->hf_checksum;
     if (operation->object->kind == STK_OBJECT_URL_HF && !operation->request.redirect_url &&
         info->checksum.kind == STK_CHECKSUM_NONE) { /* without a redirect to another host */

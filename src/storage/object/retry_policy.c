@@ -580,6 +580,7 @@ static void read_checksums(struct stk_operation *operation, const struct stk_htt
     stk_checksum_read_headers(seals, answer, stk_object_url_provider(operation->object), all,
                               operation->store->options.check_md5_etags &&
                                   !operation->object->zone);
+    seals->file_mtime_ns = stk_store_file_mtime(answer, operation->object->kind);
     if (info &&
         info->checksum.kind != STK_CHECKSUM_NONE) { /* the hub's checksum is the right one */
         seals->object = info->checksum;
@@ -708,6 +709,48 @@ static bool is_one_of(const char *code, const char *const *codes, size_t count)
     return false;
 }
 
+static bool number(const char **at, const char *end, uint64_t *number_out)
+{
+    const char *start = *at;
+
+    for (*number_out = 0; *at < end && isdigit((unsigned char)**at); (*at)++) {
+        if (!stk_multiply(*number_out, 10, number_out) ||
+            !stk_add(*number_out, (uint64_t)(**at - '0'), number_out)) {
+            return false;
+        }
+    }
+    return *at > start;
+}
+
+uint64_t stk_store_file_mtime(const struct stk_http_response *answer, uint32_t kind)
+{
+    const char *name = kind == STK_OBJECT_URL_S3      ? "x-amz-meta-mtime"
+                       : kind == STK_OBJECT_URL_GCS   ? "x-goog-meta-mtime"
+                       : kind == STK_OBJECT_URL_AZURE ? "x-ms-meta-mtime"
+                                                      : NULL;
+    uint64_t seconds = 0, rest = 0, scale = 1000000000u;
+    const char *at, *end;
+    struct stk_view value;
+
+    if (!name || !stk_http_header(answer, name, &value) || value.bytes > 40) {
+        return 0;
+    }
+    at = (const char *)value.data;
+    end = at + value.bytes;
+    if (memchr(at, 'T', value.bytes)) {
+        seconds = stk_store_parse_time(at, value.bytes) / scale;
+        at = memchr(at, '.', value.bytes);
+        at = at ? at : end;
+    } else if (!number(&at, end, &seconds)) {
+        return 0;
+    }
+    for (at += at < end && *at == '.'; at < end && isdigit((unsigned char)*at) && scale > 1; at++) {
+        scale /= 10;
+        rest += (uint64_t)(*at - '0') * scale;
+    }
+    return seconds > 0 && seconds < INT64_MAX / 1000000000u ? seconds * 1000000000u + rest : 0;
+}
+
 uint64_t stk_store_parse_time(const char *text, size_t bytes)
 {
     struct stk_view view = {(const uint8_t *)text, bytes};
@@ -727,19 +770,6 @@ uint64_t stk_store_parse_time(const char *text, size_t bytes)
     /* The format of listings, without fractions of seconds. */
     time = strptime(copy, "%Y-%m-%dT%H:%M:%S", &parts) ? timegm(&parts) : 0;
     return time > 0 ? (uint64_t)time * 1000000000u : 0;
-}
-
-static bool number(const char **at, const char *end, uint64_t *number_out)
-{
-    const char *start = *at;
-
-    for (*number_out = 0; *at < end && isdigit((unsigned char)**at); (*at)++) {
-        if (!stk_multiply(*number_out, 10, number_out) ||
-            !stk_add(*number_out, (uint64_t)(**at - '0'), number_out)) {
-            return false;
-        }
-    }
-    return *at > start;
 }
 
 bool stk_store_parse_content_range(struct stk_view text, uint64_t *first, uint64_t *last,

@@ -18,6 +18,38 @@ static struct stk_view view_of(const char *text)
     return (struct stk_view){(const uint8_t *)text, strlen(text)};
 }
 
+static void test_file_mtimes(void)
+{
+    static const struct {
+        const char *headers;
+        uint32_t kind;
+        uint64_t mtime_ns;
+    } rows[] = {
+        {"X-Amz-Meta-Mtime: 1600000000.000000001\n", STK_OBJECT_URL_S3, 1600000000000000001u},
+        {"a: b\nx-amz-meta-mtime: 1600000000\n", STK_OBJECT_URL_S3, 1600000000000000000u},
+        {"x-amz-meta-mtime: 1600000000.5\n", STK_OBJECT_URL_S3, 1600000000500000000u},
+        {"x-amz-meta-mtime: 1600000000.1234567899\n", STK_OBJECT_URL_S3, 1600000000123456789u},
+        {"x-goog-meta-mtime: 2020-09-13T12:26:40.25Z\n", STK_OBJECT_URL_GCS, 1600000000250000000u},
+        {"x-ms-meta-mtime: 2020-09-13T12:26:40Z\n", STK_OBJECT_URL_AZURE, 1600000000000000000u},
+        {"x-ms-meta-mtime: 1600000000\n", STK_OBJECT_URL_S3, 0},
+        {"x-amz-meta-mtime: 1600000000\n", STK_OBJECT_URL_HTTP, 0},
+        {"x-amz-meta-mtime: yesterday\n", STK_OBJECT_URL_S3, 0},
+        {"x-amz-meta-mtime: T\n", STK_OBJECT_URL_S3, 0},
+        {"x-amz-meta-mtime: -5\n", STK_OBJECT_URL_S3, 0},
+        {"x-amz-meta-mtime: 99999999999999999999999\n", STK_OBJECT_URL_S3, 0},
+        {"x-amz-meta-mtime: 9999999999999\n", STK_OBJECT_URL_S3, 0},
+        {"x-amz-meta-mtime: \n", STK_OBJECT_URL_S3, 0},
+    };
+    struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        answer->headers_bytes = (uint32_t)strlen(rows[i].headers);
+        memcpy(answer->headers, rows[i].headers, answer->headers_bytes);
+        T_EQ(rows[i].headers, stk_store_file_mtime(answer, rows[i].kind), rows[i].mtime_ns);
+    }
+    stk_free(answer);
+}
+
 static void test_ranges(void)
 {
     static const struct {
@@ -262,6 +294,7 @@ int main(void)
     for (size_t i = 0; i < STK_COUNT(clean); i++) {
         unsetenv(clean[i]);
     }
+    test_file_mtimes();
     test_ranges();
     test_times();
     test_judging();

@@ -40,8 +40,8 @@
 #define STK_STORE_PAGE_BYTES_MAX (8u << 20) /* a page of a listing: 1,000 keys */
 #define STK_STORE_RANGE_BYTES (8u << 20)    /* larger reads are split into ranges of this size */
 #define STK_STORE_AZURE_CHECKSUM_BYTES                                                             \
-    (4u << 20) /* Azure reports checksums of ranges up to this size */
-#define STK_STORE_EXTRA_HEADERS_MAX 8u
+    (4u << 20)                          /* Azure reports checksums of ranges up to this size */
+#define STK_STORE_EXTRA_HEADERS_MAX 52u /* with the attributes of a copied object */
 /* The longest Retry-After that is waited for; with a longer one the operation fails. */
 #define STK_STORE_RETRY_AFTER_MAX_MS 300000u
 /* The longest wait for a turn (a rate, a connection, Retry-After) between two bytes of progress. */
@@ -120,6 +120,7 @@ void stk_store_close(
 struct stk_object_info {
     uint64_t bytes;
     uint64_t mtime_ns;
+    uint64_t file_mtime_ns; /* of the file that was uploaded, by the metadata; 0: unknown */
     char etag[STK_STORE_ETAG_BYTES_MAX]; /* as sent, with its quotes; empty: none */
     char modified[64];                   /* http: Last-Modified as sent; empty: none */
     bool folder;                         /* Azure: a folder, which is an empty blob */
@@ -196,7 +197,7 @@ struct stk_operation {
     struct stk_checksum bad_checksum;    /* of the last body that did not match */
     uint32_t checksum_failures;          /* such bodies */
     _Atomic bool cancelled;
-    const char *headers[32];
+    const char *headers[24 + STK_STORE_EXTRA_HEADERS_MAX];
     /* of throttling; used by the reactor only */
     uint64_t rate_key,
         latency_group;    /* of its rate; of the requests whose speed it is compared with */
@@ -375,5 +376,9 @@ void stk_store_get_stats(struct stk_store *store, struct stoker_store_stats *sta
 /* Parses "Wed, 21 Oct 2015 07:28:00 GMT" or "2015-10-21T07:28:00.000Z" into ns since 1970; 0:
  * neither. */
 uint64_t stk_store_parse_time(const char *text, size_t bytes);
+/* The time of change of the file that was uploaded, by the metadata "mtime" of a response (seconds,
+ * or RFC 3339, as rclone writes them), in ns since 1970; 0: none. kind: enum stk_object_url_kind.
+ */
+uint64_t stk_store_file_mtime(const struct stk_http_response *answer, uint32_t kind);
 
 #endif

@@ -22,7 +22,7 @@ int stk_sigv4_sign_headers(const struct stk_sigv4_request *request,
                            struct stk_sigv4_headers *headers_out)
 {
     struct stk_sigv4_sorted query = {.count = 0}, headers = {.count = 0};
-    char scope[128], names[1024], hash[65], signature[65];
+    char scope[128], names[3072], hash[65], signature[65];
     int status = check(request);
 
     if (status < 0) {
@@ -64,7 +64,7 @@ int stk_sigv4_presign(const struct stk_sigv4_request *request, uint32_t expires_
                       size_t text_bytes)
 {
     struct stk_sigv4_sorted query = {.count = 0}, headers = {.count = 0};
-    char scope[128], names[1024], hash[65], signature[65], date[STK_SIGV4_DATE_BYTES];
+    char scope[128], names[3072], hash[65], signature[65], date[STK_SIGV4_DATE_BYTES];
     char credential[1024], expires[16];
     size_t used;
     int status = check(request);

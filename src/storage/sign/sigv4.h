@@ -13,7 +13,7 @@
 #include "base/base.h"
 
 #define STK_SIGV4_QUERY_MAX 32u /* parameters */
-#define STK_SIGV4_HEADERS_MAX 32u
+#define STK_SIGV4_HEADERS_MAX 80u
 #define STK_SIGV4_NAME_BYTES_MAX 128u
 #define STK_SIGV4_TEXT_BYTES_MAX 4096u /* of an Authorization */
 #define STK_SIGV4_DATE_BYTES 17u       /* "20261121T235900Z" and NUL */

@@ -3,6 +3,7 @@
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "storage/upload/multipart.h"
+#include "storage/upload/object_attributes.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -175,8 +176,10 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
     stk_body_checksum_init(&checksum, upload->store, STK_UPLOAD_CHECKSUM_AZURE,
                            write_request->operation.request.body);
     stk_write_request_set_options(write_request, &upload->options, &checksum);
-    stk_write_request_add_header(write_request, "x-ms-blob-content-type",
-                                 "application/octet-stream");
+    if (!upload->options.attributes || !upload->options.attributes->has_type) {
+        stk_write_request_add_header(write_request, "x-ms-blob-content-type",
+                                     "application/octet-stream");
+    }
     if (upload->options.if_absent) {
         stk_write_request_if_absent(write_request);
     }

@@ -44,7 +44,17 @@ struct stk_upload_options { /* texts are borrowed; NULL: none */
     const char *encryption, *encryption_key; /* "AES256", "aws:kms"; key id of KMS */
     const char *encryption_context;          /* of KMS: JSON in base64 */
     uint64_t part_bytes; /* 0: STK_STORE_RANGE_BYTES; more if there were too many parts */
+    /* Of the object that it is a copy of, for this store; borrowed; NULL: none. */
+    const struct stk_object_attributes *attributes;
+    uint64_t mtime_ns; /* of a local file, kept as metadata, as rclone does; 0: none */
 };
+
+/* Reads the attributes of version *info of an object, and its tags if both are of S3, for a copy at
+ * another object that is written in parts, or by another store. Free it with stk_free. */
+int stk_object_attributes_read(struct stk_store *store, const struct stk_object_url *from,
+                               const struct stk_object_info *info, const struct stk_object_url *to,
+                               struct stk_object_attributes **attributes_out,
+                               struct stoker_error *error);
 
 /* Writes an object of at most 5 GiB in one request. */
 int stk_upload_put(struct stk_store *store, const struct stk_object_url *object,
@@ -59,6 +69,12 @@ int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
  * strings. Returns 0 on success, STOKER_ERROR_FORMAT, STOKER_ERROR_LIMIT above
  * STK_UPLOAD_CONTEXT_BYTES_MAX, -ENOMEM. */
 int stk_upload_encryption_context(const char *json, char **text_out, struct stoker_error *error);
+
+/* S3: some servers (Ceph 16) ignore tags when an upload in parts begins: writes them if the object
+ * has none now. */
+int stk_object_attributes_write_tags(struct stk_store *store, const struct stk_object_url *object,
+                                     const struct stk_object_attributes *attributes,
+                                     struct stoker_error *error);
 
 struct stk_upload;
 

@@ -4,6 +4,7 @@
 #include "base/crc.h"
 #include "base/mem.h"
 #include "base/text/utf8.h"
+#include "storage/upload/object_attributes.h"
 #include "storage/upload/xml_response.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct stk_write_request *stk_write_request_open(const struct stk_object_url *object,
                                                  uint32_t method, bool document,
@@ -354,6 +356,47 @@ const char *stk_body_checksum_element(uint32_t check)
                                                   : NULL;
 }
 
+/* The time of a local file: seconds for S3, as all tools write it there; else RFC 3339. */
+static void add_mtime(struct stk_write_request *write_request, uint64_t mtime_ns)
+{
+    uint32_t kind = write_request->operation.object->kind;
+    long long seconds = (long long)(mtime_ns / 1000000000u);
+    unsigned rest = (unsigned)(mtime_ns % 1000000000u);
+    char *text = write_request->mtime;
+    time_t time = (time_t)seconds;
+    struct tm parts;
+
+    if (kind == STK_OBJECT_URL_S3) {
+        snprintf(text, sizeof write_request->mtime, "%lld.%09u", seconds, rest);
+    } else if (gmtime_r(&time, &parts)) {
+        size_t bytes = strftime(text, sizeof write_request->mtime, "%Y-%m-%dT%H:%M:%S", &parts);
+
+        snprintf(text + bytes, sizeof write_request->mtime - bytes, ".%09uZ", rest);
+    }
+    stk_write_request_add_header(write_request,
+                                 kind == STK_OBJECT_URL_S3    ? "x-amz-meta-mtime"
+                                 : kind == STK_OBJECT_URL_GCS ? "x-goog-meta-mtime"
+                                                              : "x-ms-meta-mtime",
+                                 text);
+}
+
+static void add_attributes(struct stk_write_request *write_request,
+                           const struct stk_upload_options *options)
+{
+    const struct stk_object_attributes *attributes = options->attributes;
+
+    for (uint32_t i = 0; attributes && i < attributes->count; i++) {
+        stk_write_request_add_header(write_request, attributes->headers[i].name,
+                                     attributes->headers[i].value);
+    }
+    if (!attributes || !attributes->has_type) {
+        stk_write_request_add_header(write_request, "Content-Type", "application/octet-stream");
+    }
+    if (!attributes && options->mtime_ns > 0) {
+        add_mtime(write_request, options->mtime_ns);
+    }
+}
+
 void stk_write_request_set_options(struct stk_write_request *write_request,
                                    const struct stk_upload_options *options,
                                    const struct stk_body_checksum *checksum)
@@ -363,7 +406,7 @@ void stk_write_request_set_options(struct stk_write_request *write_request,
     if (checksum) {
         stk_body_checksum_add_headers(checksum, write_request);
     }
-    stk_write_request_add_header(write_request, "Content-Type", "application/octet-stream");
+    add_attributes(write_request, options);
     if (options->storage_class) {
         stk_write_request_add_header(write_request,
                                      kind == STK_OBJECT_URL_GCS     ? "x-goog-storage-class"

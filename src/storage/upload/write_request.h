@@ -23,6 +23,7 @@ struct stk_write_request {
         query[STK_WRITE_REQUEST_QUERY_MAX];
     uint32_t extra_header_count, query_count;
     uint8_t *document; /* NULL: none is expected */
+    char mtime[48];    /* of the file, as metadata */
 };
 
 /* NULL: no memory; *error is filled. */

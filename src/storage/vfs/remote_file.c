@@ -84,7 +84,13 @@ static void set_error(struct stk_range_source *source, const struct stoker_error
 static void add_checksums(struct stk_range_source *source,
                           const struct stk_response_checksums *checksums)
 {
-    stk_remote_checksum_add(&file_of_source(source)->checksum, checksums);
+    struct stk_remote_file *remote = file_of_source(source);
+
+    if (checksums->file_mtime_ns > 0) {
+        atomic_store_explicit(&remote->file_mtime_ns, checksums->file_mtime_ns,
+                              memory_order_relaxed);
+    }
+    stk_remote_checksum_add(&remote->checksum, checksums);
 }
 
 static const struct stk_range_source_ops source_ops = {.retain = retain_source,

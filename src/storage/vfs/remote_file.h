@@ -34,7 +34,8 @@ struct stk_remote_file {
     struct stk_remote_fs *fs;
     struct stk_range_source source; /* the version that was opened: all reads request it */
     struct stk_remote_checksum checksum;
-    struct stk_spool *spool; /* retained; NULL: reads are requests of ranges */
+    _Atomic uint64_t file_mtime_ns; /* as in source.info, by the responses to reads */
+    struct stk_spool *spool;        /* retained; NULL: reads are requests of ranges */
     pthread_mutex_t lock;
     struct {
         struct stoker_error error; /* of the read that failed last */

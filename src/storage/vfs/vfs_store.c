@@ -55,7 +55,11 @@ bool stk_vfs_object_info(const struct stk_file *file, struct stk_object_info *in
     bool remote = stk_file_is_remote(file);
 
     if (remote) {
-        *info_out = ((const struct stk_remote_file *)(const void *)file)->source.info;
+        const struct stk_remote_file *opened = (const struct stk_remote_file *)(const void *)file;
+        uint64_t mtime_ns = atomic_load_explicit(&opened->file_mtime_ns, memory_order_relaxed);
+
+        *info_out = opened->source.info;
+        info_out->file_mtime_ns = mtime_ns ? mtime_ns : info_out->file_mtime_ns;
     }
     return remote;
 }

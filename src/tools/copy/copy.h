@@ -56,6 +56,7 @@ struct stk_copy_file {
     struct stk_object_url *from_object,
         *to_object; /* NULL: a local file, or one of an external file system */
     struct stk_object_info info;
+    struct stk_object_attributes *attributes; /* owned; of an object that another store gets */
     /* The source's checksum, if it needs the bytes in order; used by the thread that has the turn.
      */
     struct stk_composite_checksum *checksum;

@@ -7,7 +7,8 @@
  * A local copy has the time of its source. The two times are compared with the coarser precision
  * of both sides; if the source may have changed again in that time after it was copied, the worker
  * checks. An object has the time of its upload; if that is within MARGIN_NS of the source's time,
- * or if a local file is newer than its source, the worker checks, too. */
+ * or if a local file is newer than its source, the worker checks, too. If it is older than an
+ * object, it may have the time of the file that was uploaded, which the object's metadata has. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/memory_pages.h"
@@ -129,7 +130,13 @@ enum stk_copy_decision stk_copy_compare(const struct stoker_copy *copy, const ch
         return STK_COPY_CHECK; /* no time is known */
     }
     if (!copy->remote) {
-        return compare_local(copy, coarse, there, source_ns);
+        enum stk_copy_decision decision = compare_local(copy, coarse, there, source_ns);
+
+        /* Older than an object: with the time of the uploaded file, maybe. */
+        return decision == STK_COPY_NEEDED && stk_io_is_url(source) &&
+                       !stk_vfs_is_external_url(source)
+                   ? STK_COPY_CHECK
+                   : decision;
     }
     if (there_ns > source_ns + MARGIN_NS) {
         return STK_COPY_SKIP;
@@ -352,6 +359,26 @@ static int compare_bytes(struct stoker_copy *copy, const struct stk_copy_file *f
     return status;
 }
 
+/* Returns true if a local file has the time that the metadata of the object has. */
+static bool has_file_time(struct stoker_copy *copy, const char *local, const struct side *remote)
+{
+    uint64_t step = stk_max(copy->remote ? 1 : copy->precision_ns, 1);
+    struct stk_stat stat;
+
+    return remote->info.file_mtime_ns > 0 && !stk_io_is_url(local) &&
+           stk_io_stat_path(copy->io, local, &stat, NULL) == 0 &&
+           stat.mtime_ns / step == remote->info.file_mtime_ns / step;
+}
+
+/* Returns true if a local destination is older than its source. */
+static bool is_older(struct stoker_copy *copy, const char *local, const struct stk_copy_file *file)
+{
+    struct stk_stat stat;
+
+    return file->mtime_ns > 0 && stk_io_stat_path(copy->io, local, &stat, NULL) == 0 &&
+           stat.mtime_ns / STORE_PRECISION_NS < file->mtime_ns / STORE_PRECISION_NS;
+}
+
 static int compare_sides(struct stoker_copy *copy, const struct stk_copy_file *file,
                          struct side *from, struct side *to, struct stk_view buffer)
 {
@@ -373,7 +400,11 @@ static int compare_sides(struct stoker_copy *copy, const struct stk_copy_file *f
         return external ? 0 : compare_bytes(copy, file, buffer);
     }
     if (remote->reported.kind == STK_CHECKSUM_NONE || stk_io_is_url(local)) {
-        return 0; /* it would have to be read */
+        return copy->options.compare == STOKER_COMPARE_TIME && has_file_time(copy, local, remote);
+    }
+    if (copy->options.compare == STOKER_COMPARE_TIME && from->object &&
+        !has_file_time(copy, local, remote) && is_older(copy, local, file)) {
+        return 0; /* it was replaced after the copy */
     }
     if (remote->reported.parts > 0) {
         return compare_parts(copy, local, file->bytes, remote, buffer);

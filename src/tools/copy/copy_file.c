@@ -140,12 +140,26 @@ static int rename_part(struct stoker_copy *copy, const struct stk_copy_file *fil
     return status;
 }
 
+/* The time that a local file gets: of a local source; of an object that of the file that was
+ * uploaded, if its metadata has one. A sync gives the time of the upload, as listings have it: so
+ * the next one needs no request for each file. */
+static uint64_t mtime_of_copy(const struct stoker_copy *copy, const struct stk_copy_file *file)
+{
+    struct stk_object_info info = {0};
+
+    if (file->from_object && copy->options.kind != STOKER_SYNC && !copy->options.update) {
+        (void)stk_vfs_object_info(file->source, &info);
+    }
+    return info.file_mtime_ns ? info.file_mtime_ns : file->mtime_ns;
+}
+
 /* Gives the complete partial file its attributes and its name, after its bytes are on the disk:
  * else a power cut leaves an empty file under its name. Threads that sync at the same time share a
  * commit of the file system's journal. */
 static int publish(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
 {
     uint32_t mode = file->to_mode;
+    uint64_t mtime_ns = mtime_of_copy(copy, file);
     struct stk_stat part;
     int status;
 
@@ -154,8 +168,7 @@ static int publish(struct stoker_copy *copy, struct stk_copy_file *file, struct 
                    ? part.mode & file->mode
                    : 0;
     }
-    status = stk_io_set_attributes(copy->io, file->out, mode,
-                                   file->mtime_ns ? &file->mtime_ns : NULL, error);
+    status = stk_io_set_attributes(copy->io, file->out, mode, mtime_ns ? &mtime_ns : NULL, error);
     status = status < 0 ? status : stk_io_sync_output(copy->io, file->out, error);
     return status < 0 ? status : rename_part(copy, file, error);
 }
@@ -225,9 +238,36 @@ static int check_read(struct stoker_copy *copy, struct stk_copy_file *file,
                : status;
 }
 
+/* Sets the options to the attributes of an object at the source, which a copy within S3 of a small
+ * object has anyway, or to the time of a local file. */
+static int read_attributes(struct stoker_copy *copy, struct stk_copy_file *file,
+                           struct stk_upload_options *options, struct stoker_error *error)
+{
+    struct stk_store *store;
+    int status;
+
+    if (!file->to_object) {
+        return 0;
+    }
+    if (!file->from_object) {
+        options->mtime_ns = file->mtime_ns;
+        return 0;
+    }
+    if (file->info.no_ranges || file->info.chunked) {
+        return 0; /* a web server that would send all of it once more */
+    }
+    status = stk_vfs_get_store(copy->io, &store, error);
+    status = status < 0 ? status
+                        : stk_object_attributes_read(store, file->from_object, &file->info,
+                                                     file->to_object, &file->attributes, error);
+    options->attributes = file->attributes;
+    return status;
+}
+
 static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
                       struct stoker_error *error)
 {
+    struct stk_upload_options options = copy->upload;
     struct stk_view body = {buffer, 0};
     struct stk_store *store = NULL;
     int status = open_source(copy, file, error);
@@ -249,10 +289,10 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
         status = status < 0 ? status : check_etag(copy, file, body, error);
         status = status < 0 ? status : verify_small(copy, file, body, error);
         status = status < 0 ? status : check_read(copy, file, error);
+        status = status < 0 ? status : read_attributes(copy, file, &options, error);
         if (status == 0) {
-            status = file->to_object
-                         ? stk_upload_put(store, file->to_object, body, &copy->upload, error)
-                         : write_small(copy, file, body, error);
+            status = file->to_object ? stk_upload_put(store, file->to_object, body, &options, error)
+                                     : write_small(copy, file, body, error);
             status = status == 0 && file->to_object ? check_sent(copy, file, error) : status;
         }
     }
@@ -332,6 +372,8 @@ static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
     stk_object_url_free(file->from_object);
     stk_object_url_free(file->to_object);
     stk_free(file->part_path);
+    stk_free(file->attributes);
+    file->attributes = NULL;
     file->source = NULL;
     file->out = file->state_file = NULL;
     file->checksum = NULL;
@@ -364,6 +406,7 @@ int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
         }
         status = stk_vfs_get_store(copy->io, &store, error);
         options.resume = !stk_copy_is_server_side(file) && !file->restarted;
+        status = status < 0 ? status : read_attributes(copy, file, &options, error);
         status = status < 0 ? status
                             : stk_upload_open(&file->upload, store, file->to_object, file->bytes,
                                               &options, error);
@@ -652,6 +695,17 @@ static void close_upload(struct stoker_copy *copy, struct stk_copy_file *file, i
     stk_io_set_cancel_flag(before);
 }
 
+static int write_tags(struct stoker_copy *copy, const struct stk_copy_file *file,
+                      struct stoker_error *error)
+{
+    struct stk_store *store;
+    int status = stk_vfs_get_store(copy->io, &store, error);
+
+    return status < 0
+               ? status
+               : stk_object_attributes_write_tags(store, file->to_object, file->attributes, error);
+}
+
 int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
@@ -664,6 +718,7 @@ int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
     status = status < 0 ? status : stk_copy_checksum_verify(copy, file, NULL, error);
     if (file->upload) {
         status = status < 0 ? status : stk_upload_commit(file->upload, error);
+        status = status < 0 ? status : write_tags(copy, file, error);
         status = status < 0 ? status : check_sent(copy, file, error);
         if (status == 0) {
             stk_vfs_set_metadata(copy->io, file->to, NULL);
