@@ -188,3 +188,16 @@ def test_system_files_are_left_out_and_counted(tmp_path):
     assert below(tmp_path / "moved") == sorted(names)
     stoker.rm(tmp_path / "moved", recursive=True)
     assert not (tmp_path / "moved").exists()
+
+
+@pytest.mark.parametrize("path", ["/proc/filesystems", "/proc/cpuinfo", "/proc/kallsyms"])
+def test_files_without_a_size_are_read_to_the_end(tmp_path, path):
+    """Their st_size is 0; the largest has some megabytes."""
+    want = pathlib.Path(path).read_bytes()
+    assert want and os.stat(path).st_size == 0
+    report = json.loads(run("cp", "--json", path, f"{tmp_path}/d/").stdout)
+    found = (tmp_path / "d" / os.path.basename(path)).read_bytes()
+    assert len(found) == report["bytes"]
+    if path != "/proc/cpuinfo":  # its frequencies change
+        assert found == want
+    assert abs(len(found) - len(want)) < 1000

@@ -196,6 +196,12 @@ bool stk_copy_error_is_resumable(int status);
  * changed. */
 int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
                        struct stk_view *part, struct stoker_error *error);
+/* Reads a local file that reports no size, as those of /proc, to its end. body: a buffer of
+ * STK_COPY_SMALL_BYTES; set to the bytes. *pages_out: NULL, or *pages_bytes that the caller frees
+ * with stk_pages_free, also after a failure. */
+int stk_copy_file_read_unsized(struct stoker_copy *copy, struct stk_copy_file *file,
+                               struct stk_view *body, uint8_t **pages_out, uint64_t *pages_bytes,
+                               struct stoker_error *error);
 /* Fails with STOKER_ERROR_CHANGED: the source changed while it was copied. */
 int stk_copy_fail_changed(const struct stk_copy_file *file, struct stoker_error *error);
 /* Fails with STOKER_ERROR_CHANGED if the path or URL of the source has another version now than the

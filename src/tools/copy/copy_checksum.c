@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define UNSIZED_BYTES_MAX (64ull << 20) /* of a file that reports no size */
+
 int stk_copy_fail_no_buffer(const struct stk_copy_file *file, struct stoker_error *error)
 {
     return stk_fail(error, -ENOMEM, "cannot copy", "free memory, or use fewer workers", "'%.400s'",
@@ -216,4 +218,53 @@ int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uin
         done += (size_t)got;
     }
     return 0;
+}
+
+/* Doubles the buffer of a file without a size. *bytes: its capacity. */
+static int grow(struct stk_copy_file *file, uint8_t **buffer, uint64_t *bytes, uint8_t **pages,
+                struct stoker_error *error)
+{
+    uint64_t more = 2 * *bytes;
+    uint8_t *grown = more <= UNSIZED_BYTES_MAX ? stk_pages_alloc(more) : NULL;
+
+    if (!grown) {
+        return more > UNSIZED_BYTES_MAX
+                   ? stk_fail(error, STOKER_ERROR_LIMIT, "a file without a size has no end",
+                              "copy at most 64 MiB of it, with 'head -c'", "'%.400s'", file->from)
+                   : stk_copy_fail_no_buffer(file, error);
+    }
+    memcpy(grown, *buffer, *bytes);
+    if (*pages) {
+        stk_pages_free(*pages, *bytes);
+    }
+    *pages = *buffer = grown;
+    *bytes = more;
+    return 0;
+}
+
+int stk_copy_file_read_unsized(struct stoker_copy *copy, struct stk_copy_file *file,
+                               struct stk_view *body, uint8_t **pages_out, uint64_t *pages_bytes,
+                               struct stoker_error *error)
+{
+    uint8_t *buffer = (uint8_t *)(uintptr_t)body->data;
+    uint64_t capacity = STK_COPY_SMALL_BYTES, done = 0;
+    int64_t got = 1;
+    int status = 0;
+
+    *pages_out = NULL;
+    while (status == 0 && got > 0) {
+        got = stk_background_job_is_stopping(&copy->job)
+                  ? STOKER_ERROR_CLOSED
+                  : stk_io_read_wait(copy->io, file->source, done, buffer + done, capacity - done);
+        if (got < 0) {
+            status = stk_fail(error, (int)got, "cannot read the file", "check the disk",
+                              "'%.400s' offset %llu", file->from, (unsigned long long)done);
+        } else {
+            done += (uint64_t)got;
+            status = done == capacity ? grow(file, &buffer, &capacity, pages_out, error) : 0;
+        }
+    }
+    *pages_bytes = capacity;
+    *body = (struct stk_view){buffer, done};
+    return status;
 }

@@ -270,6 +270,8 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
     struct stk_upload_options options = copy->upload;
     struct stk_view body = {buffer, 0};
     struct stk_store *store = NULL;
+    uint64_t pages_bytes = 0;
+    uint8_t *pages = NULL;
     int status = open_source(copy, file, error);
 
     if (status == 0 && file->to_object) {
@@ -285,7 +287,9 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
         if (body.bytes > STK_STORE_RANGE_BYTES) { /* it is read by ranges */
             stk_vfs_fetch_checksum(file->source);
         }
-        status = stk_copy_file_read(copy, file, 0, &body, error);
+        status = file->bytes == 0 && !stk_io_is_url(file->from)
+                     ? stk_copy_file_read_unsized(copy, file, &body, &pages, &pages_bytes, error)
+                     : stk_copy_file_read(copy, file, 0, &body, error);
         status = status < 0 ? status : check_etag(copy, file, body, error);
         status = status < 0 ? status : verify_small(copy, file, body, error);
         status = status < 0 ? status : check_read(copy, file, error);
@@ -298,6 +302,13 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
     }
     if (status == 0 && file->to_object) {
         stk_vfs_set_metadata(copy->io, file->to, NULL);
+    }
+    if (status == 0 && file->bytes == 0 && body.bytes > 0) {
+        atomic_fetch_add_explicit(&copy->bytes, body.bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->bytes_done, body.bytes, memory_order_relaxed);
+    }
+    if (pages) {
+        stk_pages_free(pages, pages_bytes);
     }
     close_file(copy, file);
     return status;
