@@ -16,12 +16,13 @@ import tempfile
 import numpy as np
 import torch
 from PIL import Image
+from torchvision import transforms
 
 import stoker
 
-CLASSES, EACH, SIDE, CROP, BATCH = 60, 61, 32, 24, 32
-EPOCHS, SEEDS, NOISE = 3, 5, 55.0
-SCALE = (0.6, 1.0)
+CLASSES, EACH, SIDE, CROP, BATCH = 100, 61, 64, 24, 32
+EPOCHS, SEEDS, SIGNAL, NOISE = 3, 5, 3.5, 60.0
+SCALE = (0.4, 1.0)
 
 
 def write(root, each, seed):
@@ -30,7 +31,7 @@ def write(root, each, seed):
     for number, shape in enumerate(shapes):
         folder = root / f"c{number:03}"
         folder.mkdir(parents=True)
-        base = 128 + 40 * np.kron(shape, np.ones((8, 8, 1)))
+        base = 128 + SIGNAL * np.kron(shape, np.ones((SIDE // 4, SIDE // 4, 1)))
         for image in range(each):
             pixels = np.clip(base + random.normal(0, NOISE, base.shape), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / f"{image:04}.jpg", quality=90)
@@ -39,31 +40,25 @@ def write(root, each, seed):
 def network(seed):
     torch.manual_seed(seed)
     return torch.nn.Sequential(
-        torch.nn.AvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(3 * 12 * 12, 192),
-        torch.nn.BatchNorm1d(192), torch.nn.ReLU(), torch.nn.Linear(192, CLASSES))
+        torch.nn.Conv2d(3, 16, 4, 4), torch.nn.BatchNorm2d(16), torch.nn.ReLU(),
+        torch.nn.Flatten(), torch.nn.Linear(16 * 6 * 6, CLASSES))
 
 
 class Whole(torch.utils.data.Dataset):
-    """Whole images by PIL, as ImageFolder reads them; crop and flip as torchvision draws them."""
+    """Whole images by PIL, with torchvision's transforms, as its training script has them."""
 
     def __init__(self, root):
         self.paths = sorted(root.glob("*/*.jpg"))
+        self.transform = transforms.Compose([
+            transforms.RandomResizedCrop(CROP, scale=SCALE), transforms.RandomHorizontalFlip(),
+            transforms.PILToTensor()])
 
     def __len__(self):
         return len(self.paths)
 
     def __getitem__(self, number):
         image = Image.open(self.paths[number]).convert("RGB")
-        area = SIDE * SIDE * torch.empty(1).uniform_(*SCALE).item()
-        ratio = float(np.exp(torch.empty(1).uniform_(np.log(3 / 4), np.log(4 / 3)).item()))
-        width = min(SIDE, round((area * ratio) ** 0.5))
-        height = min(SIDE, round((area / ratio) ** 0.5))
-        x = torch.randint(0, SIDE - width + 1, ()).item()
-        y = torch.randint(0, SIDE - height + 1, ()).item()
-        image = image.resize((CROP, CROP), Image.BILINEAR, (x, y, x + width, y + height))
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
-        pixels = pixels.flip(2) if torch.rand(()) < 0.5 else pixels
-        return pixels, int(self.paths[number].parent.name[1:])
+        return self.transform(image), int(self.paths[number].parent.name[1:])
 
 
 def batches(loader, epoch):
@@ -120,7 +115,7 @@ def settings(folder, halves, packed, kept):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         root = pathlib.Path(scratch)
         write(root / "train", EACH, 1)
