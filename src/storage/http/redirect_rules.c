@@ -11,10 +11,19 @@
 static bool same_origin(CURLU *a, CURLU *b);
 static bool is_http(CURLU *url);
 
+/* Frees a text of libcurl that may be secret. */
+static void wipe(char *text)
+{
+    if (text) {
+        explicit_bzero(text, strlen(text));
+    }
+    curl_free(text);
+}
+
 int stk_http_redirect_resolve(const char *url, struct stk_view location, char **url_out)
 {
     CURLU *from = curl_url(), *to = curl_url();
-    char *target = NULL, *whole = NULL;
+    char *target = NULL, *whole = NULL, *user = NULL, *password = NULL;
     int hop = STK_HTTP_REDIRECT_INVALID;
 
     *url_out = NULL;
@@ -23,11 +32,22 @@ int stk_http_redirect_resolve(const char *url, struct stk_view location, char **
         goto done;
     }
     memcpy(target, location.data, location.bytes);
-    /* Sets the URL first, then its target: the parser resolves a relative target. */
+    /* Sets the URL first, then its target: the parser resolves a relative target. The login of the
+     * URL is not the redirect's; it is sent to the same origin only. */
     if (curl_url_set(from, CURLUPART_URL, url, 0) != CURLUE_OK ||
         curl_url_set(to, CURLUPART_URL, url, 0) != CURLUE_OK ||
+        curl_url_set(to, CURLUPART_USER, NULL, 0) != CURLUE_OK ||
+        curl_url_set(to, CURLUPART_PASSWORD, NULL, 0) != CURLUE_OK ||
         curl_url_set(to, CURLUPART_URL, target, CURLU_URLENCODE) != CURLUE_OK ||
-        curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) != CURLUE_OK || !is_http(to) ||
+        curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) != CURLUE_OK || !is_http(to)) {
+        goto done;
+    }
+    if (same_origin(from, to)) {
+        (void)curl_url_get(from, CURLUPART_USER, &user, 0);
+        (void)curl_url_get(from, CURLUPART_PASSWORD, &password, 0);
+    }
+    if ((user && curl_url_set(to, CURLUPART_USER, user, 0) != CURLUE_OK) ||
+        (password && curl_url_set(to, CURLUPART_PASSWORD, password, 0) != CURLUE_OK) ||
         curl_url_get(to, CURLUPART_URL, &whole, 0) != CURLUE_OK ||
         strlen(whole) >= STK_HTTP_URL_BYTES_MAX ||
         /* A redirect from TLS to plain text is refused: others could read the content. */
@@ -40,7 +60,9 @@ int stk_http_redirect_resolve(const char *url, struct stk_view location, char **
             same_origin(from, to) ? STK_HTTP_REDIRECT_SAME_ORIGIN : STK_HTTP_REDIRECT_CROSS_ORIGIN;
     }
 done:
-    curl_free(whole);
+    wipe(user);
+    wipe(password);
+    wipe(whole);
     stk_secret_free(target);
     curl_url_cleanup(to);
     curl_url_cleanup(from);

@@ -204,6 +204,24 @@ static int get_copy(void *progress, struct stoker_error *error)
     return status;
 }
 
+/* The note of a dry run. */
+static int get_note(void *note, struct stoker_error *error)
+{
+    struct stoker_copy_options options = {.struct_size = sizeof options};
+    struct stoker_copy *copy = NULL;
+    int status, running = 1;
+
+    fill_copy(&options);
+    options.dry_run = 1;
+    status = stoker_copy_open(&copy, engine, &options, error);
+    while (status == 0 && (status = stoker_copy_next_note(copy, note, error)) == 0 && running > 0) {
+        running = stoker_copy_next(copy, 100, NULL, error);
+        status = running < 0 ? running : 0;
+    }
+    stoker_copy_close(copy);
+    return status == 1 ? 0 : status < 0 ? status : STOKER_ERROR_EMPTY;
+}
+
 static int get_stat(void *info, struct stoker_error *error)
 {
     return stoker_stat(engine, tar_path, info, error);
@@ -382,6 +400,7 @@ static const struct row rows[] = {
     OUTPUT(stoker_diff_progress, finished, get_diff),
     OUTPUT(stoker_creds, steps, get_creds),
     OUTPUT(stoker_copy_progress, files_not_deleted, get_copy),
+    OUTPUT(stoker_copy_note, to, get_note),
     OUTPUT(stoker_file_info, etag, get_stat),
     OUTPUT(stoker_file_info, name, get_file),
     OUTPUT(stoker_file_info, storage_class, get_walk),
