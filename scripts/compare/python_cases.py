@@ -5,6 +5,7 @@ compare_builds.py runs it with the package of each build: keywords are those tha
 """
 import functools
 import hashlib
+import inspect
 import json
 import sys
 
@@ -13,7 +14,11 @@ import stoker
 TRAIN = "data/train-{000..003}.tar"
 CROP = [stoker.CenterCrop(32)]
 RANDOM = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]
-Images = functools.partial(stoker.Loader, batch_size=8, output="numpy", shuffle="block")
+# The old build has version 1 of the order only.
+VERSION = {name: 1 for name in inspect.signature(stoker.Loader).parameters
+           if name == "order_version"}
+Images = functools.partial(stoker.Loader, batch_size=8, output="numpy", shuffle="block", **VERSION)
+Tokens = functools.partial(stoker.TokenLoader, batch_size=4, shuffle="block", **VERSION)
 FIELDS = {"label": stoker.Int("json", "label"), "w": stoker.Float("json", "w"),
           "text": stoker.Text("json", "t"), "raw": stoker.Bytes("cls"), "all": stoker.Json("json")}
 
@@ -69,14 +74,11 @@ def main():
     run("damaged", lambda: Images("data/damaged.tar", image=CROP, on_error="skip"))
     run("mix", lambda: Images(stoker.Mix(["data/train-000.tar", "data/train-001.tar"],
                                          weights=[3, 1]), image=CROP))
-    run("tokens", lambda: stoker.TokenLoader("data/tokens.npy", batch_size=4, context=128,
-                                             shuffle="block"))
-    run("raw tokens", lambda: stoker.TokenLoader("data/tokens.bin", batch_size=4, context=128,
-                                                 stored="uint16", shuffle="block"))
-    run("packed", lambda: stoker.TokenLoader("data/tokens.npy", batch_size=4, context=64, eod=0,
-                                             rows="packed", shuffle="block"))
+    run("tokens", lambda: Tokens("data/tokens.npy", context=128))
+    run("raw tokens", lambda: Tokens("data/tokens.bin", context=128, stored="uint16"))
+    run("packed", lambda: Tokens("data/tokens.npy", context=64, eod=0, rows="packed"))
     run("text", lambda: stoker.TextLoader("data/text.jsonl", batch_size=4, context=64,
-                                          tokenizer=lengths, shuffle="block"))
+                                          tokenizer=lengths, shuffle="block", **VERSION))
 
 
 if __name__ == "__main__":
