@@ -207,7 +207,7 @@ static void ours(const struct picture *picture, struct stk_jpeg_decoder *decoder
     drain(picture, our_rows, decoder, resized);
 }
 
-/* Planes resized as they are stored, colours behind it: exact=False. */
+/* Planes resized as they are stored, then converted to colours: exact=False. */
 static void ours_planar(const struct picture *picture, const struct stk_jpeg_entry_points *marks)
 {
     struct stk_jpeg_decoder *decoder = decoders[3];

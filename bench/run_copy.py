@@ -6,15 +6,15 @@ usage: run_copy.py [--runs N] [--files N] [--file-bytes N] [--large BYTES] [--ho
   small-up, small-down   --files files of --file-bytes (6,000 of 16,000) to Ceph's gateway, and back
   large-up, large-down   one file of --large bytes (4 GiB)
 
-Beside stoker cp: aws s3 cp, rclone as it comes, and rclone with 32 transfers and 16 streams a file;
-large-down also beside the system's calls alone (recv and pwrite, nothing checked: store_floor.c),
-which any program has to take.
-The server (python/tests/servers.py; root) keeps objects in memory and shares the cores with whoever
-is measured; files lie in --home (/dev/shm if it has room for three times --large, else TMPDIR).
-Each way has a server of its own, and is told when it is done.
+Compared with stoker cp: aws s3 cp, rclone with its defaults, and rclone with 32 transfers and 16
+streams a file; large-down also with the system's calls alone (recv and pwrite, nothing checked:
+store_floor.c), the minimum of any program.
+The server (python/tests/servers.py; root) keeps objects in memory and shares the cores with the
+program under test; files are in --home (/dev/shm if it has space for three times --large, else
+TMPDIR). Each direction has a server of its own.
 Every round runs each program once, to a place of its own that is removed at once; the table has
-medians, and the ratio of each program's wall time to stoker's. What arrived is compared, once a
-program. CPU is of the program alone.
+medians, and the ratio of each program's wall time to stoker's. The received files are compared,
+once a program. CPU is of the program alone.
 """
 import argparse
 import filecmp

@@ -4,12 +4,12 @@ bench/results/refused.json.
 
 usage: run_refused.py [--seconds N] [--share P] [--runs N] [--delay MS] [--name NAME]
 
-One loader reads the samples of a tar one by one (an index lies beside it, so each is a request),
+One loader reads the samples of a tar one by one (it has an index, so each is a request),
 epoch after epoch, from `stoker fault-proxy` with a folder: first a minute without a fault, then one
-in which a share of all requests is answered 503 SlowDown at once, and the rest DELAY ms later. What
-is asked and what is refused the server counts: amplification is requests over those not refused
-(0.3: 1.43 by chance alone). Limits: amplification 1.5, samples a second 60 % of the clean minute.
-Each minute has a node of its own (STOKER_NODE_DIR): what one learns the next does not know.
+in which a share of all requests is answered 503 SlowDown at once, and the rest DELAY ms later. The
+server counts requests and refusals: amplification is requests over those not refused (0.3: 1.43 by
+chance alone). Limits: amplification 1.5, samples a second 60 % of the clean minute. Each minute has
+a node of its own (STOKER_NODE_DIR), so that it does not use the limits of the one before.
 """
 import argparse
 import collections

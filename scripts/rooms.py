@@ -30,7 +30,7 @@ def floor_of(room):
 
 
 def read_rows(root):
-    """Every row in the order of the file, and the numbers of the lines that are none."""
+    """Every row in the order of the file, and the numbers of invalid lines."""
     rows, wrong = [], []
     for number, line in enumerate((root / LAYERS).read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip() or line.startswith("#"):

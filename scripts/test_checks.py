@@ -313,7 +313,7 @@ class Checks(unittest.TestCase):
                 self.assertEqual(" ".join(found), want)
 
     def copy_scripts(self):
-        """The scripts that look at the tree that they lie in."""
+        """The scripts that check the tree that contains them."""
         for path in SCRIPTS.iterdir():
             if path.is_file() and not (self.root / "scripts" / path.name).exists():
                 shutil.copy(path, self.root / "scripts")

@@ -23,7 +23,7 @@ COLUMNS_MAX = 100
 # together can share a room, and 12 names still fit on the screen beside their tests; with 8, rooms
 # of one source had to stand alone, and the list of rooms grew instead.
 SOURCES_MAX = 12
-# What reads bytes that anybody may have written has a fuzz target: these rooms, these files, and
+# Code that parses untrusted bytes has a fuzz target: these rooms, these files, and
 # each file that calls one of these readers.
 PARSER_ROOMS = {"format", "codec", "jpeg", "png", "field", "index", "foreign", "query", "table",
                 "format/tar", "format/compress", "format/manifest", "format/value",
@@ -227,7 +227,7 @@ def is_parser(source):
 
 
 def check_corpora(root, sources):
-    """Each fuzz target begins with inputs that reach into what it is for."""
+    """Each fuzz target begins with inputs that reach the code under test."""
     for source in sources:
         if source.room and source.stem.endswith("_fuzz"):
             corpus = root / "src/test/corpus" / source.stem.removesuffix("_fuzz")

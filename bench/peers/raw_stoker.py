@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""stoker without decoding: a member's bytes, as views lent from the batch or as Python bytes."""
+"""stoker without decoding: a member's bytes, as views of the batch or as Python bytes."""
 import stoker
 
 import common

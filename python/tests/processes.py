@@ -36,7 +36,7 @@ ranks again with the same environment."""
 
 
 class Output:
-    """Standard output that stands still behind a line. mark: called there."""
+    """Standard output that stops after a line."""
 
     def __init__(self, file: Any, begin: str, mark: Any = lambda: None) -> None:
         self._file, self._begin, self._mark, self._found = file, begin, mark, False
@@ -125,7 +125,7 @@ class Job:
             self.kill(rank)
 
     def kill(self, rank: int) -> None:
-        """As kill -9 does, which no handler hears."""
+        """Like kill -9, which no handler can catch."""
         process = self.ranks[rank]
         if process.is_alive():
             os.kill(process.pid, signal.SIGKILL)

@@ -48,7 +48,7 @@ def test_buffer_is_refused_where_it_cannot_be(batch):
     with pytest.raises(TypeError):
         batch["image"].__dlpack__(max_version=1)
     with pytest.raises(BufferError):
-        batch["text"].offsets.__dlpack__()  # read-only, and no way to say so
+        batch["text"].offsets.__dlpack__()  # read-only, and no flag to show it
     with pytest.raises(TypeError):
         memoryview(batch["text"].offsets)[0] = 1
     with pytest.raises(TypeError):

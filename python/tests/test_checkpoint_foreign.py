@@ -162,7 +162,7 @@ def test_hostile_archives(tmp_path):
     rewrite(path, parts | {"a/byteorder": b"big"})
     with pytest.raises(stoker.UnsupportedError, match="big-endian"):
         stoker.load(path)
-    # The directory says that two members lie at one place.
+    # The directory has two members at one offset.
     data = bytearray(good)
     at = data.rfind(b"PK\x01\x02")
     second = data.rfind(b"PK\x01\x02", 0, at)

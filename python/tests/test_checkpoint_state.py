@@ -41,7 +41,7 @@ def test_random_states(tmp_path, bits):
     numpy.random.seed(1)
     torch.manual_seed(1)
     draw(**made)
-    random.gauss(0, 1)  # half of a pair is left
+    random.gauss(0, 1)  # one of a pair is left
     with stoker.Checkpointer(tmp_path) as ckpt:
         state = {"random": stoker.RandomStates(**made), "epoch": 1}
         ckpt.save(1, state, wait=True)
@@ -138,7 +138,7 @@ def test_cpu_share(tmp_path):
 
 
 def test_limits_end_at_a_deadline(tmp_path):
-    """Without its limits, a running save goes on at full speed."""
+    """Without its limits, a running save continues at full speed."""
     with stoker.Checkpointer(tmp_path, cpu_percent=1, bandwidth="1MiB") as ckpt:
         handle = ckpt.save(1, {"a": numpy.ones(64 << 20, "u1")})
         assert not handle.wait(0.3)

@@ -57,7 +57,7 @@ def test_commit_and_upload(main, tmp_path):
         assert ckpt.restore(state(0)) is None
         for step in range(1, 6):
             ckpt.save(step, state(step), metrics={"loss": 1.5}, wait=True)
-            assert steps_of(local)[-1] == step  # committed when save() says so
+            assert steps_of(local)[-1] == step  # committed when save() returns
             ckpt.wait()
         assert steps_of(main) == [3, 4, 5] and steps_of(local) == [5]
         assert [found.step for found in ckpt.steps()] == [3, 4, 5]
@@ -84,7 +84,7 @@ def test_commit_and_upload(main, tmp_path):
 
 
 def test_a_lost_local_folder(main, tmp_path):
-    """Another machine goes on with the main place."""
+    """Another machine continues with the main place."""
     with stoker.Checkpointer(main, local=tmp_path / "one") as ckpt:
         ckpt.save(1, state(1))
     with stoker.Checkpointer(main, local=tmp_path / "two") as ckpt:
@@ -135,7 +135,7 @@ def test_damage_is_not_uploaded(tmp_path):
         ckpt.save(1, state(1))
         ckpt.save(2, state(2))
     flip(local, 2)
-    ckpt = stoker.Checkpointer(main, local=local)  # goes on with the upload of step 2
+    ckpt = stoker.Checkpointer(main, local=local)  # resumes the upload of step 2
     with pytest.raises(stoker.CorruptError):
         ckpt.wait()
     assert steps_of(main) == []

@@ -129,7 +129,7 @@ def await_true(condition):
 
 
 def kill(command, ceph_url, rules, ready):
-    """Starts it behind a proxy, and kills it once ready() is true."""
+    """Starts the command with a proxy, and kills it once ready() is true."""
     with Proxy("--to", ceph_url, rules=rules) as proxy:
         env = {**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
         process = subprocess.Popen([COMMAND, *map(str, command)], env=env)

@@ -109,7 +109,7 @@ def test_an_upload_has_the_time_of_its_file(bucket, tmp_path, size):  # noqa: F8
     copied("cp", f"{bucket.url}/e/f", tmp_path / "one")
     copied("cp", "-r", f"{bucket.url}/e", tmp_path / "all")
     for path in (tmp_path / "one", tmp_path / "all/f"):
-        if size > 0:  # no byte of an empty object is asked for
+        if size > 0:  # no byte of an empty object is requested
             assert path.stat().st_mtime_ns == TIME_NS, path
         assert path.read_bytes() == (tmp_path / "f").read_bytes()
 

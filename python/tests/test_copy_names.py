@@ -128,7 +128,7 @@ def test_names_that_a_store_cannot_have(bucket, tmp_path):  # noqa: F811
 
 
 class Paths(servers.Handler):
-    """Answers each request with the path that it asks for."""
+    """Answers each request with its path."""
 
     def do_GET(self):
         self.say(200, self.path.encode(), ETag='"1"')

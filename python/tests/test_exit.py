@@ -1,4 +1,4 @@
-"""A script ends without a word on stderr, whatever object of stoker is still in a global."""
+"""A script ends without output on stderr, whatever object of stoker is still in a global."""
 
 import os
 import subprocess

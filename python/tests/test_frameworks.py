@@ -53,7 +53,7 @@ def test_accelerate(tmp_path, tars, want):
 
 @needs("accelerate")
 def test_accelerate_leaves_the_loader_alone(plain, monkeypatch):
-    """Though its own word for a resume, which takes a DataLoader to pieces, is refused."""
+    """Though its own method to resume, which takes a DataLoader to pieces, is refused."""
     from accelerate import Accelerator, skip_first_batches
 
     loader = stoker.Loader(plain(64), 4, fields=IDS, rank=1, world_size=2)

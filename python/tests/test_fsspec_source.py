@@ -357,7 +357,7 @@ def test_shorter_than_told(odd, engine):
 
 
 def test_deadline(odd):
-    """A thread that hangs is left behind, and so is its request."""
+    """A thread that hangs is abandoned, and so is its request."""
     with stoker.Engine(threads=1, memory="64MiB", read_timeout=0.3) as engine:
         with pytest.raises(stoker.TimeoutError, match="odd://x/hangs.tar"):
             stoker.Dataset("odd://x/hangs.tar", engine=engine)

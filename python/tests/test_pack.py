@@ -476,7 +476,7 @@ LINE = b'{"file_name": "%s", "n": 1}\n'
     ],
 )
 def test_a_line_of_metadata_that_matches_no_image(tmp_path, place, name):
-    """Its fields would be missing in the pack without a word."""
+    """Its fields would be missing in the shards silently."""
     for image in ("x/a.jpg", "x/b.jpg", "x/\u00e9.jpg", "y/a.jpg"):
         make.write(tmp_path / "src" / image, P)
     good = LINE % (b"b.jpg" if place else b"x/b.jpg")

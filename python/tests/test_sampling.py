@@ -248,7 +248,7 @@ def test_worlds_and_resumes(dataset):
             if len(seen[epoch]) >= len(CHOSEN):
                 if epoch == 1:
                     break
-                if state["epoch"] == epoch:  # stopped behind the last batch, before the end
+                if state["epoch"] == epoch:  # stopped after the last batch, before the end
                     with loader(dataset, batch, subset=SUBSET, shuffle=shuffle) as run:
                         run.load_state_dict(state)
                         assert ids_of(run) == []

@@ -88,7 +88,7 @@ def by_frames(path, out):
 
 
 def by_table(path, out):
-    """Frames, and zstd's seek table behind them."""
+    """Frames, followed by zstd's seek table."""
     by_command("zstd", "--version")(path, out)  # or it is skipped
     out.write_bytes(seekable(path.read_bytes(), 70_000))
 

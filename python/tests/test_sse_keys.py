@@ -285,7 +285,7 @@ class Archive(object_server.S3):
 
 
 def test_archived(sealing):
-    """The error names the class, and the call that brings the object back."""
+    """The error names the class, and the call that restores the object."""
     sealing.objects["data", "x/y.tar"] = b"x"
     sealing.RequestHandlerClass = Archive
     text = run("cat", "s3://data/x/y.tar", ok=None)

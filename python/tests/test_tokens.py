@@ -720,7 +720,7 @@ def test_rows_that_cannot_be_read(tmp_path):
     for bad_option in ("ignore", None):
         with pytest.raises((stoker.ArgumentError, TypeError)):
             stoker.TokenLoader(path, 2, 100, on_error=bad_option, **options)
-    # An id that is none of the vocabulary; shifted labels of such a row are ignored, too.
+    # An id outside of the vocabulary; shifted labels of such a row are ignored, too.
     raw = ids.copy()
     raw[250] = 60000
     raw.tofile(tmp_path / "raw.bin")

@@ -115,7 +115,7 @@ def huge_png(folder):
 
 
 def long_png(folder):
-    """A small picture, and 100 MB of zeros behind its pixels."""
+    """A small image, followed by 100 MB of zeros."""
     return in_tar(folder, "a.png", png(8, 8, png_chunk(b"IDAT", deflated_zeros(100))))
 
 

@@ -107,7 +107,7 @@ def damage_end(name, tar):
 
 @pytest.mark.parametrize("name", ENDS)
 def test_a_wrong_end(tmp_path, engine, values, name):
-    """All bytes are there, and the checksum or the size behind them is wrong."""
+    """All bytes exist, and the checksum or the size after them is wrong."""
     _, ending, _, proved = ENDS[name]
     tar = make_tar(values)
     damaged = damage_end(name, tar)

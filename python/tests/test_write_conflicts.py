@@ -90,7 +90,7 @@ CONFLICT = says(409, "ConditionalRequestConflict")
 
 @pytest.mark.parametrize("name", ["small", "large"])
 def test_a_conflict_passes(store, files, name):
-    """And is no word of an object that is there."""
+    """And does not mean that an object exists."""
     store.script = Script("put" if name == "small" else "end", CONFLICT, 2)
     copy(files / name, no_clobber=True)
     assert store.objects == {SPOT: (files / name).read_bytes()}
@@ -118,7 +118,7 @@ def test_ours_or_anothers(store, files, name, code):
     def meanwhile(request):
         store.objects[SPOT] = OTHER
         if code == 412:
-            return None  # the server's own word
+            return None  # the server's own error text
         request.say(200, b"  <Error><Code>PreconditionFailed</Code></Error>")
         return True
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 @pytest.fixture(autouse=True, scope="module")
 def short_shutdown():
-    """After an exception torch waits 5 s for each worker that has missed its word to end, as it
+    """After an exception torch waits 5 s for each worker that has missed the request to end, as it
     does with any data set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 1.0)
