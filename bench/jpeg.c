@@ -1,5 +1,5 @@
 /* Microseconds a picture for a random resized crop on one core: by libjpeg-turbo (whole, and its
- * region decode), and by our decoder, stage after stage: a case leaves the stages behind it out, so
+ * region decode), and by our decoder, stage after stage: a case leaves the stages after it out, so
  * that the difference of two is what a stage takes. The same crops for all; pictures in memory.
  *
  * usage: jpeg FOLDER ROUNDS COUNT auto|sse2|none

@@ -11,7 +11,7 @@ demo   crops with sides of 160-200 pixels, one in ten PNG, one in ten WebP, the 
            DIR/val/CLASS/...                from the right quarter: no pixel is in both
 
 Crop i depends on the seed and on i alone, so the set is the same for any number of jobs, and a run
-that was stopped goes on where it was. A set that is complete is left as it is.
+that was stopped continues where it was. A set that is complete is left as it is.
 """
 import argparse
 import concurrent.futures

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """NVIDIA DALI on the CPU: its tar reader, region decode, antialiased resize, fused normalise.
 
-Batches are taken as they lie in DALI's memory; its PyTorch iterator would copy them once more.
+Batches are taken as they are in DALI's memory; its PyTorch iterator would copy them once more.
 """
 import numpy
 import nvidia.dali

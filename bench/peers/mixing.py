@@ -6,7 +6,7 @@ shuffle buffer, and py1e of mosaicml-streaming.
     mixing.py --program MIXING    # bench/mixing.c, compiled
 
 prints one JSON line for each data set, ranks and order. Classes and the largest share of one class
-are of the batches of a rank; "in band": the mean of classes lies within the 99 % band of 30 full
+are of the batches of a rank; "in band": the mean of classes is within the 99 % band of 30 full
 permutations. chi-square: of classes by eighth of the epoch, divided by its degrees of freedom.
 """
 import argparse

@@ -48,7 +48,7 @@ STOKER_API int stoker_stat(struct stoker_engine *engine, const char *path,
 STOKER_API int stoker_paths_expand(struct stoker_engine *engine, const char *path, char **names_out,
                                    size_t *count_out, struct stoker_error *error);
 /* As stoker_paths_expand, for copies and removals: wildcards match symbolic links, also those to
- * nothing, but do not enter links to folders, so that no match lies outside of the pattern's
+ * nothing, but do not enter links to folders, so that no match is outside of the pattern's
  * folder. */
 STOKER_API int stoker_paths_expand_no_links(struct stoker_engine *engine, const char *path,
                                             char **names_out, size_t *count_out,

@@ -30,7 +30,7 @@
 #include <stoker/copy.h>        /* copy, synchronise, remove */
 #include <stoker/credentials.h> /* credentials of a URL, URLs without credentials */
 #include <stoker/files.h>       /* attributes, globs, listings, reads */
-#include <stoker/filesystem.h>  /* what a local path lies on */
+#include <stoker/filesystem.h>  /* the file system of a local path */
 #include <stoker/location.h>    /* regions of bucket and machine */
 #include <stoker/prewarm.h>     /* read files before training */
 

@@ -98,7 +98,7 @@ struct stoker_token_loader_options {
     size_t struct_size;
     uint64_t context; /* tokens of a row of a field */
     uint64_t stride; /* windows: distance of two windows in tokens; default context: each token is a
-                        label once. A window lies within one file; the rest of the file is unused */
+                        label once. A window is within one file; the rest of the file is unused */
     uint32_t batch_size;
     uint32_t
         shuffle; /* this and the next six as in stoker_loader_options; default full for files on

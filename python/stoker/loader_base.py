@@ -45,7 +45,7 @@ DROPPED_SHARE = 0.1
 class Epoch(Iterator[Any]):
     """The iterator of one epoch. It keeps no batch.
 
-    Its state is the loader's state behind the last batch that the loop received. The method names
+    Its state is the loader's state after the last batch that the loop received. The method names
     are those of torchdata and Grain.
     """
 
@@ -170,7 +170,7 @@ class LoaderBase(Portable):
         self._warn_if_much_is_dropped()
         self._pinner: Pinner | None = None
         self._pinning = False
-        self._delivered_position: Any = None  # position behind the last delivered batch, if pinned
+        self._delivered_position: Any = None  # position after the last delivered batch, if pinned
         self.mask = None
 
     def _read_order(self) -> None:
@@ -266,7 +266,7 @@ class LoaderBase(Portable):
         return left < (self._step if self.tail == "drop" else 1)
 
     def _state(self) -> tuple[Any, ...]:
-        """The native state behind the last delivered batch."""
+        """The native state after the last delivered batch."""
         state: tuple[Any, ...] = self._native.state(*(self._delivered_position or ()))
         return state
 
@@ -332,7 +332,7 @@ class LoaderBase(Portable):
             raise
 
     def _place(self) -> tuple[int, int]:
-        """Epoch and position behind the last delivered batch."""
+        """Epoch and position after the last delivered batch."""
         place: tuple[int, int] = self._delivered_position or self._native.position()
         return place
 

@@ -374,14 +374,14 @@ class _RowBatch:
 class _Queued(NamedTuple):
     # None: the end of the epoch; an exception: reading the documents of the batch failed.
     made: concurrent.futures.Future[_RowBatch] | BaseException | None
-    state: tuple[Any, ...]  # the state behind it
+    state: tuple[Any, ...]  # the state after it
 
 
 class _Prefetcher:
     """Has the methods of a native loader; threads make its batches ahead of the caller.
 
     The caller's thread reads batches of documents in order. To drop prefetched batches, the native
-    loader goes back to the state behind the last batch that was returned.
+    loader goes back to the state after the last batch that was returned.
     """
 
     def __init__(
@@ -439,7 +439,7 @@ class _Prefetcher:
         self._queue.clear()
 
     def state(self, *place: int) -> tuple[Any, ...]:
-        """The state behind the last batch, or behind the one before it."""
+        """The state after the last batch, or after the one before it."""
         earlier = self._earlier_state
         if place == (earlier[EPOCH], earlier[POSITION]):
             return earlier

@@ -202,7 +202,7 @@ def _opened(file: BinaryIO, header: bytes, path: str) -> Counts:
 
 
 def _make(file: BinaryIO, header: bytes, source: _Source) -> None:
-    """Continues behind the documents in the file, and writes it to the disk."""
+    """Continues after the documents in the file, and writes it to the disk."""
     total, done = _had(file, header)
     groups = _groups(source.reading, done)
     waiting: deque[Future[list[int]]] = deque()

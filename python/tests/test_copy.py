@@ -191,7 +191,7 @@ def test_killed_download_goes_on(ceph, bucket, tmp_path):
     target.write_bytes(b"the old one")
     command = ("cp", "--workers", 1, "--part-size", "5M", f"{bucket.url}/large", target)
 
-    def summed():  # parts whose sums are noted, too: a line each behind the first
+    def summed():  # parts whose sums are noted, too: a line each after the first
         notes = target.parent.glob(".stoker-*-of.part")
         return sum(note.stat().st_size // 17 - 1 for note in notes)
 

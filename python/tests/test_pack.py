@@ -355,7 +355,7 @@ def test_killed_at_any_instant(script, source, tmp_path):
             if not is_done(destination):
                 assert start(script, destination, source).communicate()[1] == ""
             assert files(destination) == want
-            if (tmp_path / "dst.lock").exists():  # killed behind the last rename: the next run,
+            if (tmp_path / "dst.lock").exists():  # killed after the last rename: the next run,
                 refused = start(script, destination, source).communicate()[1]  # refused, clears it
                 assert "is there already" in refused
             assert {path.name for path in tmp_path.iterdir()} == {"want", "dst"}

@@ -29,7 +29,7 @@ struct stk_xml_element {
 
 struct stk_xml {
     /* Called for each element in the order of the document; the element is valid during the call.
-     * 0: go on. Another value stops the parser, which returns that value. start may be NULL. */
+     * 0: continue. Another value stops the parser, which returns that value. start may be NULL. */
     int (*start)(void *owner, const struct stk_xml_element *element);
     int (*end)(void *owner, const struct stk_xml_element *element);
     void *owner;
@@ -38,7 +38,7 @@ struct stk_xml {
     bool is_secret; /* the memory of the parser is wiped */
 };
 
-/* Returns 0 if the document is well-formed, the value of a callback that is not 0 (elements behind
+/* Returns 0 if the document is well-formed, the value of a callback that is not 0 (elements after
  * it are not looked at), STOKER_ERROR_CORRUPT if the document is not well-formed, declares a
  * document type or is too deep (callbacks ran for all elements before that), -ENOMEM. */
 int stk_xml_parse(const struct stk_xml *xml, struct stk_view document);

@@ -243,7 +243,7 @@ static int match_classes(struct stk_index_location *location, struct stoker_data
     return status;
 }
 
-/* Pictures alone lie in the root, whose mtime the index itself changes: they are compared by name.
+/* Pictures alone are in the root, whose mtime the index itself changes: they are compared by name.
  */
 static int match_pictures(struct stk_index_location *location, struct stoker_dataset *dataset,
                           struct stoker_error *error)

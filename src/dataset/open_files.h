@@ -30,7 +30,7 @@ struct stk_open_file {
 
 /* A run of shards that are all containers, or all files of class folders. */
 struct stk_shard_range {
-    uint64_t end;          /* the first shard behind the run */
+    uint64_t end;          /* the first shard after the run */
     uint64_t files_before; /* containers: shards before the run without a slot; files: UINT64_MAX */
 };
 

@@ -72,7 +72,7 @@ int stk_background_job_start(struct stk_background_job *job,
 int stk_background_job_next(struct stk_background_job *job, uint32_t timeout_ms,
                             bool (*take_locked)(void *context, void *entry_out), void *entry_out,
                             struct stoker_error *error);
-/* Records a failure while the job goes on. Only the first failure is kept. */
+/* Records a failure while the job continues. Only the first failure is kept. */
 void stk_background_job_fail_locked(struct stk_background_job *job, int status,
                                     const struct stoker_error *error);
 /* True if the job finished; *status_out (may be NULL): its result. */

@@ -56,7 +56,7 @@ struct stk_container_step {
     uint32_t event;         /* enum stk_container_event */
     uint32_t kind;          /* MEMBER: enum stk_member_kind */
     uint64_t offset;        /* NEED: of the bytes to read; MEMBER: of the data */
-    uint64_t bytes;         /* NEED: bytes that are needed to go on; MEMBER: of the data */
+    uint64_t bytes;         /* NEED: bytes that are needed to continue; MEMBER: of the data */
     uint64_t header;        /* MEMBER: offset of its first header; FOOTER formats: of its entry */
     struct stk_view name;   /* MEMBER: valid until the next step; any bytes but NUL; rows: empty */
     struct stk_view link;   /* MEMBER, HARD_LINK: the name of the target, valid likewise */
@@ -77,7 +77,7 @@ struct stk_container_format {
     uint32_t flags;            /* enum stk_container_flag */
     uint32_t block_bytes;      /* with find_start: members begin at multiples of it; a power of 2 */
     const char *row_extension; /* ROWS: "bin"; else NULL */
-    /* Endings of the names of shards in a folder, and NULL behind them: ".tar". */
+    /* Endings of the names of shards in a folder, and NULL after them: ".tar". */
     const char *const *endings;
     /* True if a file of this path with this begin has the format. The head has at most
      * STK_CONTAINER_HEAD_BYTES, fewer if the file is shorter. */
@@ -115,7 +115,7 @@ int stk_container_step(struct stk_container *container, struct stk_view bytes,
  * if the format has find_start. */
 void stk_container_start_at(struct stk_container *container, uint64_t offset);
 /* True if the next members mean the same to a container that starts there. (A global header of a
- * tar changes all members behind it.) */
+ * tar changes all members after it.) */
 bool stk_container_is_independent(const struct stk_container *container);
 /* If a header may begin in this block at this offset of a file: the offset of the member to start
  * at, else 0. The result is a guess: data may look like a header. */

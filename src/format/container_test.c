@@ -90,7 +90,7 @@ static void test_portions(void)
     }
 }
 
-/* A footer behind a stream's end is out of reach. */
+/* A footer after a stream's end is out of reach. */
 static void test_refused(void)
 {
     struct stk_container_options stream = {.size = UINT64_MAX};

@@ -1,5 +1,5 @@
 /* Goal: the next indexing run finds the shards that a run finished, by name, size and mtime; it
- * skips the incomplete end that a kill left and appends behind it; removal leaves no file.
+ * skips the incomplete end that a kill left and appends after it; removal leaves no file.
  * Method: small indexes in the simulated file system; the journal truncated after every byte; the
  * list of remaining files. */
 #include "index/index_journal.h"

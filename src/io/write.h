@@ -24,13 +24,13 @@ struct stk_tree_removal {
      * below 0 ends the removal. NULL: all are removed. */
     int (*visit)(void *context, const char *name);
     void (*removed)(void *context); /* called after each that was removed; NULL: none */
-    /* Called for each that cannot be removed. Returns 0 to go on with the others, or a status below
-     * 0 to end. NULL: ends with that failure. */
+    /* Called for each that cannot be removed. Returns 0 to continue with the others, or a status
+     * below 0 to end. NULL: ends with that failure. */
     int (*failed)(void *context, const char *name, int status, const struct stoker_error *error);
     bool folders; /* false: fails with -EISDIR if the path is a folder */
 };
 
-/* The table behind the functions below; struct stk_io_table points to it. */
+/* The table after the functions below; struct stk_io_table points to it. */
 struct stk_write_table {
     int (*create)(struct stk_io *io, const char *path, bool exclusive, struct stk_output **out_out,
                   struct stoker_error *error);

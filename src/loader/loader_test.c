@@ -534,7 +534,7 @@ static struct stoker_loader *open_hanging(struct rig *rig, const char *path,
     return open_loader(rig, options);
 }
 
-/* The first shard does not answer: the samples behind it are worked on, none overtakes. */
+/* The first shard does not answer: the samples after it are worked on, none overtakes. */
 static void test_slow_sample(void)
 {
     const uint64_t behind = 6 * BATCH - SHARD_SAMPLES;

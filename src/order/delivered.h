@@ -17,7 +17,7 @@
 
 struct stk_delivered_run {
     uint64_t epoch, position, steps;    /* steps > 0 from here on */
-    uint64_t next_epoch, next_position; /* behind them */
+    uint64_t next_epoch, next_position; /* after them */
 };
 
 struct stk_delivered {

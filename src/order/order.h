@@ -152,7 +152,7 @@ struct stk_order_place {
  * partition that was checked. */
 int stk_partition_check(const struct stk_partition *partition, struct stoker_error *error);
 /* Returns the position in the epoch where its first step begins: 0 with one worker, except for tail
- * wrap, whose steps divide the run from its start. May lie behind an epoch that is shorter than a
+ * wrap, whose steps divide the run from its start. May lie after an epoch that is shorter than a
  * step. A wrapped run that changed its batch or world size continues where its last step ended, not
  * here. */
 uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epoch);
@@ -163,7 +163,7 @@ uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epo
 /* Returns 0, or STOKER_ERROR_EMPTY if epochs have no step for any worker, because tail drop drops
  * all samples. */
 int stk_partition_check_steps(const struct stk_partition *partition, struct stoker_error *error);
-/* Steps left from `position` of the epoch, which may lie between two steps of this partition, as
+/* Steps left from `position` of the epoch, which may be between two steps of this partition, as
  * after a resume with another batch size. */
 uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_t epoch,
                                   uint64_t position);

@@ -181,7 +181,7 @@ static void test_same(void)
     T_EQ("version", own.order_version, STOKER_ORDER_VERSION);
     other.epoch = UINT64_MAX;
     other.fingerprint = UINT64_MAX;
-    other.position = 1000 + 64; /* a wrapped epoch ends behind its last sample */
+    other.position = 1000 + 64; /* a wrapped epoch ends after its last sample */
     T_EQ("another place", stk_state_validate(&other, &own, &words, NULL), 0);
 }
 

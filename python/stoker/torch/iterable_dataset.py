@@ -159,7 +159,7 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
             The position from which they apply. Samples before it do not change.
 
         Raises:
-            StateError: a worker of this rank is already behind the position: use a later one.
+            StateError: a worker of this rank is already past the position: use a later one.
         """
         where, mix = "set_weights", self._mixing("set_weights")
         if mix.end != "repeat":

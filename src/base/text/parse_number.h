@@ -10,7 +10,7 @@
 #include "base/base.h"
 
 /* Parse the number at the start of a NUL-ended text, after white space, and set *end_out to the
- * byte behind it. Return false if there is no number, or it does not fit: an integer of more than
+ * byte after it. Return false if there is no number, or it does not fit: an integer of more than
  * 63 bits, a real number beyond the largest double. Real numbers are those of C's strtod (also
  * "inf", "nan" and hexadecimal ones), with a point; tiny ones are rounded to nearest, also to
  * subnormal numbers and 0. */

@@ -1,5 +1,5 @@
 /* Fuzz target of utf8.c: any bytes. A second decoder, which computes the code points, must find the
- * same first bad byte; no byte behind the text is read. */
+ * same first bad byte; no byte after the text is read. */
 #include "base/text/utf8.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
 /* Goal: UTF-8 is accepted; other bytes are refused at the first bad byte.
- * Method: rows; every code point, encoded, alone and behind text, complete and truncated. */
+ * Method: rows; every code point, encoded, alone and after text, complete and truncated. */
 #include "base/text/utf8.h"
 #include "test/t.h"
 

@@ -55,7 +55,7 @@ struct stk_codec; /* decoder objects of the libraries, reused for each image */
 int stk_codec_open(struct stk_codec **codec_out, struct stoker_error *error);
 void stk_codec_close(struct stk_codec *codec);
 
-/* Starts decoding `box`, which must lie inside the probed image. bytes must stay valid until end.
+/* Starts decoding `box`, which must be inside the probed image. bytes must stay valid until end.
  * *row_pixels_out is the required width of a row buffer: box.width plus margins, at most the image
  * width. *skip_out is the number of pixels before the box in a row. After a failed begin, end is
  * not required. Returns 0 on success, LIMIT if decoding needs more than memory_bytes_max; the check

@@ -87,7 +87,7 @@ int stk_codec_webp_begin(struct stk_codec_webp *webp, const struct stk_codec_req
                          struct stk_codec_row_shape *shape_out, struct stoker_error *error);
 int stk_codec_webp_rows(struct stk_codec_webp *webp, uint8_t *const *rows, uint32_t count,
                         struct stoker_error *error);
-/* Decodes the frames of an animation behind the first one, and drops their pixels. */
+/* Decodes the frames of an animation after the first one, and drops their pixels. */
 int stk_codec_webp_check_frames(struct stk_view bytes, uint64_t memory_bytes_max,
                                 struct stoker_error *error);
 void stk_codec_webp_end(struct stk_codec_webp *webp);

@@ -26,7 +26,7 @@
 
 struct stk_codec_png {
     struct stk_codec_arena *arena; /* borrowed */
-    png_structp reader;            /* lies in the scratch, as all it points to */
+    png_structp reader;            /* is in the scratch, as all it points to */
     png_infop info;
     jmp_buf jump;
     int status;
@@ -120,7 +120,7 @@ static uint8_t find_orientation(struct stk_view bytes)
 int stk_codec_png_probe(struct stk_view bytes, struct stk_codec_info *info_out,
                         struct stoker_error *error)
 {
-    const uint8_t *header = bytes.data + 16; /* behind signature, length and name of IHDR */
+    const uint8_t *header = bytes.data + 16; /* after signature, length and name of IHDR */
     uint64_t row_bytes;
     uint8_t orientation;
 

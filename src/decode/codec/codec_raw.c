@@ -95,7 +95,7 @@ static int read_bmp_core(struct stk_view bytes, struct bmp *bmp, int64_t sides_o
         if (bytes.bytes < BMP_HEADER_BYTES + 52) {
             return fail_end(error, bytes.bytes);
         }
-        for (int i = 0; i < 3; i++) { /* behind a header of 40 bytes, or in a longer one */
+        for (int i = 0; i < 3; i++) { /* after a header of 40 bytes, or in a longer one */
             bmp->masks[i] = stk_little32(header + 40 + 4 * i);
         }
     }
@@ -255,7 +255,7 @@ static void put_run(struct runs *runs, const uint8_t *values, uint32_t count, bo
     }
 }
 
-/* Pairs of bytes: a run, or behind a 0 the end of a row, of the image, a move, or stored pixels. */
+/* Pairs of bytes: a run, or after a 0 the end of a row, of the image, a move, or stored pixels. */
 static int expand_runs(struct stk_codec_raw *raw, struct stoker_error *error)
 {
     struct runs runs = {.raw = raw};
@@ -299,7 +299,7 @@ static bool is_space(uint8_t byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/* A number behind spaces and comments. `digit`: a single one, as bits of a plain PBM may follow
+/* A number after spaces and comments. `digit`: a single one, as bits of a plain PBM may follow
  * each other without a space. Returns false at the end or at another byte. */
 static bool read_number(struct stk_view bytes, uint64_t *at, bool digit, uint32_t *number_out)
 {

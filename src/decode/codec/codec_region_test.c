@@ -169,7 +169,7 @@ static void test_damaged_jpegs(void)
         made.width = 1 + draw(SIDE_MAX);
         made.height = 1 + draw(SIDE_MAX);
         encode_jpeg(&made, row, draw(3) ? BASELINE : RESTART);
-        for (uint32_t n = 1 + draw(2); n > 0; n--) { /* behind the header */
+        for (uint32_t n = 1 + draw(2); n > 0; n--) { /* after the header */
             uint32_t at = (uint32_t)made.bytes * 3 / 4;
 
             made.file[made.bytes - 1 - draw(at)] ^= (uint8_t)(1u << draw(8));
@@ -315,7 +315,7 @@ static void mend_chunk(size_t at)
                      (uint32_t)crc32(0, made.file + at + 4, (uInt)bytes + 4));
 }
 
-/* A PNG with bytes behind its data is read by ours up to its last band, and by libpng from there:
+/* A PNG with bytes after its data is read by ours up to its last band, and by libpng from there:
  * the same rows, and the warning. */
 static void test_png_ends_badly(void)
 {

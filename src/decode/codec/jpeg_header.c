@@ -144,7 +144,7 @@ int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_o
                          struct stoker_error *error)
 {
     struct stk_jpeg_header header = {0};
-    uint64_t at = 2; /* behind SOI, which made it a jpeg */
+    uint64_t at = 2; /* after SOI, which made it a jpeg */
     int status = 0;
 
     while (status == 0) {

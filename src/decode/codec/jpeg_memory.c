@@ -37,7 +37,7 @@ static void *alloc_small(j_common_ptr cinfo, int pool, size_t bytes)
     return take(cinfo, bytes);
 }
 
-/* Rows of row_bytes each behind a table of pointers. */
+/* Rows of row_bytes each after a table of pointers. */
 static void *alloc_rows(j_common_ptr cinfo, uint64_t row_bytes, JDIMENSION row_count)
 {
     uint8_t **rows = take(cinfo, (uint64_t)row_count * sizeof *rows);

@@ -326,7 +326,7 @@ static inline size_t put_chunk(uint8_t *to, const char *name, const uint8_t *con
 #define ROWS_MAX 5
 
 /* Decodes a box in calls of 1..ROWS_MAX rows. 0, an error, or 1: a sample differs, or a byte
- * behind a row was written. */
+ * after a row was written. */
 static inline int decode_box(struct stk_view bytes, const struct made *want,
                              const struct stk_codec_box *box, struct stoker_error *error)
 {

@@ -9,7 +9,7 @@
 /* Draws of a RandomResizedCrop: ATTEMPTS times these. */
 enum { DRAW_AREA, DRAW_RATIO, DRAW_TOP, DRAW_LEFT, DRAWS_OF_ATTEMPT };
 
-/* How a crop moves one side: `at` may be negative and the end may lie outside. */
+/* How a crop moves one side: `at` may be negative and the end may be outside. */
 static void crop_side(uint32_t *part, uint32_t *part_length, uint32_t *from, int64_t at,
                       uint32_t length)
 {

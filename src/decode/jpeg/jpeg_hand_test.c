@@ -200,7 +200,7 @@ static void test_long_side(void)
     }
 }
 
-/* Segments that are cut short by their length and by the file's end: nothing behind is read. */
+/* Segments that are cut short by their length and by the file's end: nothing after is read. */
 static void test_short_segments(void)
 {
     static const uint8_t markers[] = {0xc0, 0xc4, 0xda, 0xdb, 0xdd, 0xe0, 0xee, 0xff};
@@ -558,13 +558,13 @@ static void test_short_segment(void)
         place = 2 << 3; /* in the first MCU, two of which are in the box */
         memcpy(made, &place, 4);
         T_STR("short", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");
-        part.width = 8; /* and nothing is read behind it */
+        part.width = 8; /* and nothing is read after it */
         T_STR("a bit", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");
     }
     free(made);
 }
 
-/* Damage behind the last mark that is passed. */
+/* Damage after the last mark that is passed. */
 static void test_damage_behind_marks(void)
 {
     struct stk_jpeg_box part = {24, 0, 16, 8};
@@ -614,7 +614,7 @@ static void test_damage_in_two_rows(void)
     }
 }
 
-/* The second mark stands before the first: nothing is read between them, nor behind the file. */
+/* The second mark stands before the first: nothing is read between them, nor after the file. */
 static void test_marks_go_back(void)
 {
     struct stk_jpeg_box part = {24, 0, 16, 8};

@@ -26,7 +26,7 @@ struct oracle {
     size_t capacity; /* bytes */
     uint32_t rows;   /* before the first warning or error */
     bool warned, failed;
-    bool ended;                 /* bits were wanted behind the end of the data */
+    bool ended;                 /* bits were wanted after the end of the data */
     char text[JMSG_LENGTH_MAX]; /* of the first */
     jmp_buf jump;
 };

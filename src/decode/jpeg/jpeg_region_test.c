@@ -176,7 +176,7 @@ static void insert(size_t at, const uint8_t *bytes, size_t count)
     made.bytes += count;
 }
 
-/* Fill bytes before markers, segments that say nothing, and bytes behind the end. */
+/* Fill bytes before markers, segments that say nothing, and bytes after the end. */
 static void decorate(void)
 {
     static const uint8_t exif[12] = {0xff, 0xe1, 0, 10, 'E', 'x', 'i', 'f', 0, 0, 0xff, 0xda};

@@ -156,7 +156,7 @@ bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment)
     return true;
 }
 
-/* Returns the second byte of the marker behind the segment, NULL if bytes of the segment are
+/* Returns the second byte of the marker after the segment, NULL if bytes of the segment are
  * left, or other bytes than this marker follow. */
 static const uint8_t *find_marker(const struct stk_jpeg_segment *segment, uint8_t name)
 {

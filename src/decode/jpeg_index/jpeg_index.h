@@ -1,5 +1,5 @@
 /* decode/jpeg_index/jpeg_index.h: the file of entry points, where decoding of a JPEG can begin
- * (decode/jpeg/jpeg.h). It lies next to the index; docs/formats.md specifies it.
+ * (decode/jpeg/jpeg.h). It is next to the index; docs/formats.md specifies it.
  *
  *   writer_open -> add(entries of sample 0, 1, ...) -> commit -file- open -> of(sample) -> find
  *
@@ -15,7 +15,7 @@
 
 struct stk_io;
 
-#define STK_JPEG_INDEX_SUFFIX ".marks" /* behind the name of the index */
+#define STK_JPEG_INDEX_SUFFIX ".marks" /* after the name of the index */
 #define STK_JPEG_INDEX_IDENTITY_BYTES 32u
 #define STK_JPEG_INDEX_PAGE_BYTES STK_PAGED_FILE_PAGE_BYTES
 #define STK_JPEG_INDEX_SAMPLES_MAX UINT32_MAX

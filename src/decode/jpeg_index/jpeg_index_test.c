@@ -196,7 +196,7 @@ static void test_hostile(void)
         stk_jpeg_index_close(marks);
         table[7] = before;
     }
-    for (int i = 0; i < 2; i++) { /* the last entries end in the table, or behind all */
+    for (int i = 0; i < 2; i++) { /* the last entries end in the table, or after all */
         uint64_t before = table[SAMPLES];
 
         table[SAMPLES] = i ? UINT64_MAX : foot.table_at + 8;
@@ -270,7 +270,7 @@ struct shape {
     uint64_t data_bytes;        /* before the sums of pages */
     uint64_t pages;             /* sums */
     uint64_t samples, table_at; /* as the head and the foot say */
-    uint64_t pages_at;          /* 0: behind the data */
+    uint64_t pages_at;          /* 0: after the data */
     int want;
 };
 

@@ -16,7 +16,7 @@
 
 #define STK_RESIZE_PLANES_MAX 3u
 #define STK_RESIZE_PLANAR_ROWS 32u      /* of a plane, maximum per push */
-#define STK_RESIZE_PLANAR_ROW_SLACK 64u /* samples readable behind a row's last that is needed */
+#define STK_RESIZE_PLANAR_ROW_SLACK 64u /* samples readable after a row's last that is needed */
 
 struct stk_resize_plane {
     uint32_t width, height;    /* samples of all the image */

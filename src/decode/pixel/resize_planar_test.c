@@ -27,7 +27,7 @@ static uint32_t draw(uint32_t low, uint32_t high)
 struct plane {
     struct stk_resize_plane shape;
     size_t stride;
-    uint8_t *samples; /* slack behind each row */
+    uint8_t *samples; /* slack after each row */
 };
 
 static struct plane make_plane(uint32_t width, uint32_t height, uint32_t h_ratio, uint32_t v_ratio)
@@ -73,7 +73,7 @@ static struct stk_resize_planar_plan draw_plan(uint32_t width, uint32_t height)
     return plan;
 }
 
-/* All rows of the window, planes one behind the other, fed in bands as a decoder would. */
+/* All rows of the window, planes one after the other, fed in bands as a decoder would. */
 static void run(struct stk_resize_planar *planar, const struct stk_resize_planar_plan *plan,
                 const struct plane *planes, uint8_t *out)
 {

@@ -181,7 +181,7 @@ static inline const char *libpng_compare(const struct libpng *libpng, struct stk
     return wrong;
 }
 
-/* Writes the right checksum behind each chunk, so that damage inside of it is reached. */
+/* Writes the right checksum after each chunk, so that damage inside of it is reached. */
 static inline void libpng_mend(uint8_t *file, size_t bytes)
 {
     for (size_t at = 8; bytes >= 12 && at <= bytes - 12;) {

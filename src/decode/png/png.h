@@ -46,7 +46,7 @@ struct stk_png_rows {                      /* an image in progress */
     uint64_t at;                           /* the next chunk */
     uint64_t row_bytes, used_bytes;        /* of pixels; up to the box's last column */
     uint32_t unit;                         /* bytes from a sample to its left neighbour */
-    uint32_t height, y_end;                /* of the image; behind the box's last row */
+    uint32_t height, y_end;                /* of the image; after the box's last row */
     uint32_t y, first;                     /* the next row to return; the box's first */
     uint32_t band_first, band_count;       /* rows inflated */
     uint32_t done;                         /* rows of the band taken back from their filters */

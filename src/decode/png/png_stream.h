@@ -3,7 +3,7 @@
  *
  *   chunk_read;   begin -> read ... -> end
  *
- * Owner: stk_codec_png_rows. Threads: one. Memory: the stream lies in the workspace. Bound: its
+ * Owner: stk_codec_png_rows. Threads: one. Memory: the stream is in the workspace. Bound: its
  * size, which is fixed. */
 #ifndef DECODE_PNG_PNG_STREAM_H
 #define DECODE_PNG_PNG_STREAM_H

@@ -3,10 +3,10 @@
  *   engine                                        helper (stoker-decode)
  *   hello ------------------------------------>   maps the arena, drops all privileges
  *         <------------------------------------   ready
- *   command (size, parameters; the image lies in the arena) ->
- *         <------------------------------------   reply (pixels lie in the arena)
+ *   command (size, parameters; the image is in the arena) ->
+ *         <------------------------------------   reply (pixels are in the arena)
  *   parse (a JSON, MessagePack or npz member) ->
- *         <------------------------------------   reply (its serialised values lie in the arena)
+ *         <------------------------------------   reply (its serialised values are in the arena)
  *   close ------------------------------------>   ends
  *
  * Messages are plain structs over a SOCK_SEQPACKET socket, which keeps message boundaries: the

@@ -27,7 +27,7 @@ struct stk_bzip2_blocks {
     uint8_t *room;  /* owned: SHIFT_BYTES, compressed bytes of the block, END_BYTES */
     uint64_t bytes; /* of the block so far, from the byte in which it begins */
     uint64_t bits;  /* of the last bytes: 64 */
-    uint64_t at;    /* in the file: behind the last byte */
+    uint64_t at;    /* in the file: after the last byte */
     uint64_t block_at;
     uint32_t skew;             /* bits before the block in its first byte */
     uint32_t seen;             /* bytes in `bits`, up to 8 */
@@ -89,7 +89,7 @@ static void put_bits(uint8_t *data, uint64_t at, uint64_t value, uint32_t count)
     }
 }
 
-/* The block of block_bits bits, moved behind a head and before an end; both as if it were alone,
+/* The block of block_bits bits, moved after a head and before an end; both as if it were alone,
  * so that the checksum of the stream is its own. */
 static struct stk_view make_stream(struct stk_bzip2_blocks *blocks, uint64_t block_bits)
 {
@@ -161,7 +161,7 @@ bool stk_bzip2_blocks_next(struct stk_bzip2_blocks *blocks, struct stk_view *in,
         blocks->at++;
         in->data++;
         in->bytes--;
-        /* A magic that ends within the last byte: behind it are `behind` bits. */
+        /* A magic that ends within the last byte: after it are `behind` bits. */
         for (uint32_t bits_after = 8; bits_after-- > 0 && !ended;) {
             uint64_t magic = blocks->bits >> bits_after & mask;
 

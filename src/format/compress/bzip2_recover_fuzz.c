@@ -1,6 +1,6 @@
 /* Fuzz target of bzip2_recover.c: any bytes as part of a bzip2 file. The last byte selects the
  * portions. No crash; every choice of portions gives the same streams; each stream begins like a
- * block and lies in the input, and bzlib decompresses it or reports damage. */
+ * block and is in the input, and bzlib decompresses it or reports damage. */
 #include "base/xxh3.h"
 #include "format/compress/bzip2_recover.h"
 

@@ -336,7 +336,7 @@ static int begin_stream(struct stk_decompress *decompress)
     return decompress->library->begin(decompress);
 }
 
-/* Adds the output of a step, and a seek point behind it if decompression can start there. */
+/* Adds the output of a step, and a seek point after it if decompression can start there. */
 static void add_to_builder(struct stk_decompress *decompress, const uint8_t *out, size_t bytes)
 {
     if (decompress->builder) {

@@ -3,7 +3,7 @@
  *   open(compression) -> run(in, out) -> ... -> end     concatenated streams are one input
  *        |-> set_builder: collects seek points   |-> start_at(seek point): begins there
  *
- * Zeros between and behind streams are padding (xz: in units of 4, by its own rule). Any other
+ * Zeros between and after streams are padding (xz: in units of 4, by its own rule). Any other
  * bytes that are no stream are STOKER_ERROR_CORRUPT. Skippable frames of zstd are skipped.
  * Pure: no I/O. Owner: the caller. Threads: one.
  * Memory: the library's window.

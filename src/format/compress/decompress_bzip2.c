@@ -64,7 +64,7 @@ static bool is_at_end(const struct bzip2 *bzip2)
     for (int i = 0; i < 8; i++) {
         first = first << 8 | bzip2->tail[i];
     }
-    for (int padding = 0; padding < 8; padding++) { /* bits behind the checksum */
+    for (int padding = 0; padding < 8; padding++) { /* bits after the checksum */
         if ((first >> (8 + padding) & 0xffffffffffff) == END_MAGIC) {
             return true;
         }

@@ -82,7 +82,7 @@ static int step_gzip(struct stk_decompress *decompress, struct stk_decompress_st
     case Z_MEM_ERROR:
         return -ENOMEM;
     default:
-        /* zlib reports a wrong CRC, and a wrong size behind a right CRC, by the message only. */
+        /* zlib reports a wrong CRC, and a wrong size after a right CRC, by the message only. */
         bad_checksum = stream->msg && strcmp(stream->msg, "incorrect data check") == 0;
         wrong_size = stream->msg && strcmp(stream->msg, "incorrect length check") == 0;
         if (decompress->by_stream && wrong_size) {
@@ -94,7 +94,7 @@ static int step_gzip(struct stk_decompress *decompress, struct stk_decompress_st
     }
 }
 
-/* Compares the size behind a wrong CRC-32 (RFC 1952, 2.3.1). If the size is right, no bytes were
+/* Compares the size after a wrong CRC-32 (RFC 1952, 2.3.1). If the size is right, no bytes were
  * lost or added, and the next stream is at its place. Returns 1, or 0: more input is needed. */
 static int compare_size(struct stk_decompress *decompress, struct stk_view *in, bool last)
 {

@@ -61,8 +61,8 @@ struct stk_decompress_library {
     void (*close)(struct stk_decompress *decompress);
     /* Begins a stream; decompress->begun: another one was before it. Returns 0 or -ENOMEM. */
     int (*begin)(struct stk_decompress *decompress);
-    /* Returns 0 to go on; negative: the status, with step->detail; positive: the stream ended, with
-     * this enum stk_decompress_check. */
+    /* Returns 0 to continue; negative: the status, with step->detail; positive: the stream ended,
+     * with this enum stk_decompress_check. */
     int (*step)(struct stk_decompress *decompress, struct stk_decompress_step *step);
     /* NULL is allowed. Called before each step inside of a stream. Returns 1: take the step, or the
      * stream has ended; 0: more input is needed; or negative. */

@@ -83,7 +83,7 @@ static inline uint64_t stk_seek_points_offset(uint64_t number)
 {
     return sizeof(struct stk_seek_points_head) + number * sizeof(struct stk_seek_point);
 }
-/* Validates point `number` and the next one (NULL behind the last), both in the image. Returns true
+/* Validates point `number` and the next one (NULL after the last), both in the image. Returns true
  * and sets *out_end to the end of the segment. The window is then known to be inside of the image.
  */
 bool stk_seek_points_segment(const struct stk_seek_points_head *head, uint64_t image_bytes,

@@ -8,7 +8,7 @@
 
 #include "format/container.h"
 
-/* The rows, and NULL behind them. */
+/* The rows, and NULL after them. */
 extern const struct stk_container_format *const stk_container_formats[];
 
 /* Returns the format of a shard, by a table that ends with NULL. `head`: the first bytes of the
@@ -18,7 +18,7 @@ const struct stk_container_format *
 stk_container_detect(const struct stk_container_format *const *formats, const char *path,
                      struct stk_view head);
 
-/* Collects the endings of all formats of a table, and NULL behind them. */
+/* Collects the endings of all formats of a table, and NULL after them. */
 void stk_container_endings(const struct stk_container_format *const *formats,
                            const char *endings_out[STK_CONTAINER_ENDINGS_MAX]);
 

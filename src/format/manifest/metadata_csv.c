@@ -122,7 +122,7 @@ static void put_value(struct converter *csv, const struct cell *cell)
     }
 }
 
-/* Reads a cell, and the comma or the end of the record behind it. Sets *last_out. */
+/* Reads a cell, and the comma or the end of the record after it. Sets *last_out. */
 static int read_cell(struct converter *csv, struct cell *cell, bool *last_out)
 {
     const uint8_t *data = csv->in.data;

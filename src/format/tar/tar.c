@@ -663,7 +663,7 @@ static const char *split_record(struct stk_view *rest, struct stk_view *key, str
     return NULL;
 }
 
-/* Octal with blanks around, up to a NUL; or base-256 behind a first byte of 0x80 (GNU). Returns
+/* Octal with blanks around, up to a NUL; or base-256 after a first byte of 0x80 (GNU). Returns
  * why it is no number, else NULL. */
 static const char *read_number(const uint8_t *field, size_t width, uint64_t *number_out)
 {

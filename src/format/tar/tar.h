@@ -38,7 +38,7 @@ bool stk_tar_has_globals(const struct stk_tar *tar);
 struct stk_tar_step {
     uint32_t event;       /* enum stk_tar_event */
     uint64_t offset;      /* NEED: of the bytes to read; MEMBER: of the data */
-    uint64_t bytes;       /* NEED: bytes that are needed to go on; MEMBER: of the data */
+    uint64_t bytes;       /* NEED: bytes that are needed to continue; MEMBER: of the data */
     uint64_t header;      /* MEMBER: offset of its first header block */
     struct stk_view name; /* MEMBER: valid until the next call; any bytes but NUL, may be empty */
     struct stk_view link; /* MEMBER of type '1' or '2': the name that it links to; valid likewise */

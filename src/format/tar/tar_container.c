@@ -113,7 +113,7 @@ static bool is_independent(const struct stk_container *container)
     return !stk_tar_has_globals(parser_of(container));
 }
 
-/* An extended header may stand before this header, so the result is the member behind it. */
+/* An extended header may stand before this header, so the result is the member after it. */
 static uint64_t find_start(const struct stk_container_options *options, uint64_t offset,
                            struct stk_view block)
 {

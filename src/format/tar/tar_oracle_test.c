@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Prints "T path" for each tar, then "M header data bytes type name key extension", names in hex
- * behind an 'x', a key that is skipped as '-'. */
+ * after an 'x', a key that is skipped as '-'. */
 static const char script[] =
     "import io, os, random, re, subprocess, sys, tarfile\n"
     "folder, seed = sys.argv[1], int(sys.argv[2])\n"

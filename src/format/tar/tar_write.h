@@ -26,7 +26,7 @@ size_t stk_tar_header_bytes(struct stk_view name, uint64_t bytes);
 /* Writes the header blocks. Returns their size. */
 size_t stk_tar_header_write(struct stk_view name, uint64_t bytes, uint8_t *out);
 
-/* The number of zeros behind the data of a member. */
+/* The number of zeros after the data of a member. */
 static inline size_t stk_tar_padding(uint64_t bytes)
 {
     return (size_t)(-bytes & (STK_TAR_BLOCK - 1));

@@ -14,7 +14,7 @@ static size_t find_last(struct stk_view name, size_t end, uint8_t byte);
  *   - the dot is the first one of the base name, so the key is all before it;
  *   - some directory part, that is nothing or `.*` up to a slash, must leave at least one byte
  *     before that dot and no other dot between. The longest one that leaves a byte is as good
- *     as any: a shorter one only has more dots behind it. So for `a/.x` the slash itself goes
+ *     as any: a shorter one only has more dots after it. So for `a/.x` the slash itself goes
  *     to the key (`a/`), while `./.x` and `a.b/.x` match nothing;
  *   - `.` matches no newline, so the directory part ends before the first one. */
 bool stk_wds_name_split(struct stk_view name, struct stk_view *key_out,

@@ -317,7 +317,7 @@ static int fill(struct walk *walk, uint64_t offset, uint64_t bytes, struct stoke
     if (kept >= bytes && kept > 0) {
         return 0;
     }
-    /* Bytes behind the damage of a compressed tar would be read from its begin again. */
+    /* Bytes after the damage of a compressed tar would be read from its begin again. */
     room = walk->source->bytes == UINT64_MAX ? bytes : STK_TAR_RECOVER_WINDOW_BYTES;
     status = walk->source->read(walk->source->context, offset + kept, walk->window + kept,
                                 room - kept, &got, error);

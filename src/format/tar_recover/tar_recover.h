@@ -4,17 +4,17 @@
  *   members -> damage: samples that it may have changed are uncertain -> next header -> members
  *   end: keep uncertain samples that have the extensions of most samples of the tar
  *
- * A damaged header may have been a member of the sample before it or of the two samples behind it.
+ * A damaged header may have been a member of the sample before it or of the two samples after it.
  * These are kept only if they have the extensions that most samples have, as repair does. The
- * header may also have named the member behind it (PAX, GNU): in a tar with such headers a member
- * without one behind damage has an uncertain name, and is not kept. If a tar ends early,
+ * header may also have named the member after it (PAX, GNU): in a tar with such headers a member
+ * without one after damage has an uncertain name, and is not kept. If a tar ends early,
  * everything before that is kept. If a compressed tar is damaged in any other way, nothing is
  * kept: a flipped bit is not detected before the checksum at the end. `stoker verify --repair` can
  * do better: it finds the damaged stream. The same bytes give the same result.
  * Owner: the scan. Threads: one.
  * Memory: STK_TAR_RECOVER_WINDOW_BYTES, 40 bytes and the name per member, about 300 bytes per
  * damaged place and per lost sample.
- * Bound: STK_TAR_RECOVER_MEMBERS_MAX members, names of 4 GiB; behind STK_TAR_RECOVER_DAMAGES_MAX
+ * Bound: STK_TAR_RECOVER_MEMBERS_MAX members, names of 4 GiB; after STK_TAR_RECOVER_DAMAGES_MAX
  * damaged places the rest is lost. */
 #ifndef FORMAT_TAR_RECOVER_TAR_RECOVER_H
 #define FORMAT_TAR_RECOVER_TAR_RECOVER_H
@@ -61,7 +61,7 @@ struct stk_tar_recover {
     uint64_t text_bytes, text_capacity;
     struct stk_bad_sample_list
         bad_samples;     /* owned: damaged places, and the samples lost by them */
-    uint32_t suspects;   /* number of new samples behind damage */
+    uint32_t suspects;   /* number of new samples after damage */
     bool follows_damage; /* the next member follows damage */
     bool extended;       /* some member has an extended header, which may name it */
 };

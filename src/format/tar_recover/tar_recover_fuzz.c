@@ -1,5 +1,5 @@
 /* Fuzz target: any bytes as a damaged tar, plain and as if it were compressed; the last byte
- * selects the end. No crash; recovered members lie in the tar and in order; each lost sample is
+ * selects the end. No crash; recovered members are in the tar and in order; each lost sample is
  * listed; the same bytes give the same result; no byte of a plain tar is read often. */
 #include "base/xxh3.h"
 #include "format/tar_recover/tar_recover.h"

@@ -63,7 +63,7 @@ static int check_header(struct stk_view idx, struct stoker_error *error)
     return 0;
 }
 
-/* Cuts the bytes behind the header into arrays. */
+/* Cuts the bytes after the header into arrays. */
 static int split_arrays(struct stk_megatron *out, struct stk_view idx, struct stoker_error *error)
 {
     uint64_t bytes, boundary_count = stk_u64_at(idx.data + MAGIC_BYTES + 9, 1), of_documents;
@@ -186,7 +186,7 @@ int stk_megatron_sequence(const struct stk_megatron *megatron, uint64_t sequence
     if (length > INT32_MAX) {
         return damaged(error, "sequence lengths", sequence, (uint64_t)(int32_t)length);
     }
-    /* A pointer of no tokens may stand at the end, not behind it. */
+    /* A pointer of no tokens may stand at the end, not after it. */
     if (pointer % token_bytes != 0 || pointer / token_bytes > megatron->run.count) {
         return damaged(error, "sequence pointers", sequence, pointer);
     }

@@ -201,7 +201,7 @@ int stk_tokens_open_head(struct stk_token_array *run_out, uint64_t *data_at_out,
                          struct stk_view head, uint64_t file_bytes, uint32_t dtype,
                          struct stoker_error *error)
 {
-    /* The parsers look at no byte behind the header, and at the file's size. */
+    /* The parsers look at no byte after the header, and at the file's size. */
     struct stk_view file = {head.data, file_bytes};
     int status;
 

@@ -89,7 +89,7 @@ int stk_megatron_document(const struct stk_megatron *megatron, uint64_t document
 /* ---- token_window.c: fixed windows ---- */
 
 /* Windows of `length` tokens, one every `stride` tokens. No window crosses the end of a file; the
- * tokens of a file behind its last complete window are not used. */
+ * tokens of a file after its last complete window are not used. */
 struct stk_token_windows {
     uint64_t length, stride;
     uint32_t file_count;
@@ -113,7 +113,7 @@ struct stk_token_window stk_token_windows_get(const struct stk_token_windows *wi
 /* ---- token_widen.c ---- */
 
 /* Writes tokens first .. first + count - 1 of the array as int32 or int64 (STOKER_INT32,
- * STOKER_INT64), and no byte behind out[count - 1]. Returns false if a token is too large for
+ * STOKER_INT64), and no byte after out[count - 1]. Returns false if a token is too large for
  * int32; out is undefined then. */
 bool stk_token_widen(const struct stk_token_array *run, uint64_t first, uint64_t count,
                      uint32_t dtype, void *out);

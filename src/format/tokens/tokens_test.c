@@ -248,7 +248,7 @@ static void test_foreign(void)
             T_HAS(row->name, error.where, row->part);
         }
         for (size_t cut = 0; row->count > 0 && cut < row->at + row->count; cut++) {
-            bytes.bytes = cut; /* ASan: nothing behind the end is read */
+            bytes.bytes = cut; /* ASan: nothing after the end is read */
             (void)stk_token_foreign_format(bytes, row->dtype, &advice);
         }
     }
@@ -477,7 +477,7 @@ static void test_widen(void)
                 T_TRUE(row->name, memcmp(plain, vector, sizeof plain) == 0);
                 T_TRUE(row->name,
                        is_right(row, data + first * row->bytes, count, out, vector, said));
-                T_TRUE(row->name, vector[bytes] == 0xa5); /* nothing behind the last */
+                T_TRUE(row->name, vector[bytes] == 0xa5); /* nothing after the last */
             }
         }
     }

@@ -27,7 +27,7 @@ static uint64_t big(const uint8_t *data, uint32_t bytes)
     return value;
 }
 
-/* Lengths behind the first byte: `width` bytes of number, then `more` of a type. */
+/* Lengths after the first byte: `width` bytes of number, then `more` of a type. */
 static struct header sized(struct stk_view bytes, uint32_t width, uint32_t more)
 {
     if (bytes.bytes < 1u + width) {

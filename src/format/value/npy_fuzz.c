@@ -1,4 +1,4 @@
-/* Fuzz target of npy.c: any bytes as an npy array. No crash; an accepted array lies within its
+/* Fuzz target of npy.c: any bytes as an npy array. No crash; an accepted array is within its
  * bytes and is copied as every dtype. */
 #include "base/mem.h"
 #include "format/value/value.h"

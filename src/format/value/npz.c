@@ -88,7 +88,7 @@ static bool read_zip64(struct entry *entry)
     return true;
 }
 
-/* The entry at *at, which moves behind it. */
+/* The entry at *at, which moves after it. */
 static int read_entry(struct stk_view directory, uint64_t *at, struct entry *entry,
                       struct stoker_error *error)
 {

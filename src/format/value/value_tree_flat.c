@@ -3,7 +3,7 @@
  *
  *   head | node 0: the root | children of node 0 | children of node 1 | ... | text
  *
- * A list's children lie in one piece, and pieces follow each other in the order of their lists. So
+ * A list's children are in one piece, and pieces follow each other in the order of their lists. So
  * one look at each node, with the place where the next piece must begin, shows that every node but
  * the root has exactly one parent: no cycle, nothing shared, no count that the bytes do not hold.
  * Places count from the node itself: a node is all that the walk needs. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* A name of up to 100 bytes is in its header. Longer ones have an extended header before it, and
- * wds2idx writes wrong offsets for the members behind it (DALI 2.4, GNU tar 1.34). */
+ * wds2idx writes wrong offsets for the members after it (DALI 2.4, GNU tar 1.34). */
 enum { BLOCK = 512, NAME_BYTES_MAX = 100 };
 #define SIZE_MAX_READ (1ull << 56) /* above any tar: so that no sum of two wraps */
 

@@ -230,7 +230,7 @@ static void handle_stopped(struct scan *scan, struct stk_scan_lane *lane)
 
     if (chain->refuted) {
         chain->refuted = false;
-        release_dropped(scan, chain); /* lanes behind this one */
+        release_dropped(scan, chain); /* lanes after this one */
     }
     if (lane->waiting) {
         scan->unsent[scan->unsent_count++] = lane;

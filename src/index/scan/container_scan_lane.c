@@ -148,7 +148,7 @@ static void set_window(struct stk_scan_lane *lane, const struct stk_container_sc
     atomic_fetch_add_explicit(options->bytes_read, (uint64_t)got, memory_order_relaxed);
 }
 
-/* Reads a window that is too large for the queue. The kernel reads ahead behind it. */
+/* Reads a window that is too large for the queue. The kernel reads ahead after it. */
 static int read_wide(struct stk_scan_lane *lane, const struct stk_container_scan_options *options,
                      size_t bytes)
 {
@@ -229,7 +229,7 @@ static size_t remote_read_bytes(struct stk_scan_lane *lane,
                                                                         : lane->round_trip_bytes;
 }
 
-/* Returns the bytes that the parser needs, with all bytes of the window behind them. If they must
+/* Returns the bytes that the parser needs, with all bytes of the window after them. If they must
  * be read through the queue, lane->waiting is set. */
 static int provide(struct stk_scan_lane *lane, const struct stk_container_scan_options *options,
                    struct stk_view *view_out)
@@ -281,7 +281,7 @@ void stk_scan_lane_complete(struct stk_scan_lane *lane,
 }
 
 /* Returns true if the next lane began at this member. Drops lanes that began inside of a member,
- * and lanes behind a global header, which they have not read. */
+ * and lanes after a global header, which they have not read. */
 static bool reaches_next(struct stk_scan_lane *lane, const struct stk_container_step *member)
 {
     bool independent = stk_container_is_independent(lane->parser);

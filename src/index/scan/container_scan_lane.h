@@ -13,7 +13,7 @@
 #include "index/scan/container_scan.h"
 
 /* A member found from a guessed start, until the lane is joined. Its name is in lane->names, and
- * behind it the name of its target, if it is a hard link. */
+ * after it the name of its target, if it is a hard link. */
 struct stk_scan_member {
     uint64_t offset, bytes, header;
     uint32_t name_at, name_bytes, link_bytes;

@@ -210,7 +210,7 @@ struct run {
     int count, given, open, allowed; /* allowed: reads of each tar; 0: all */
     uint32_t share;                  /* of a tar, for searches */
     uint64_t bytes_read;
-    bool broken; /* next fails behind the last */
+    bool broken; /* next fails after the last */
     struct one ones[TARS_MAX];
 };
 

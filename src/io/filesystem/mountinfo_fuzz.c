@@ -1,4 +1,4 @@
-/* Fuzz target of mountinfo.c, read_size.c and stripe_layout.c: any bytes. Rows lie within the text;
+/* Fuzz target of mountinfo.c, read_size.c and stripe_layout.c: any bytes. Rows are within the text;
  * read sizes and stripe layouts are within their bounds. */
 #include "io/filesystem/mountinfo.h"
 #include "io/filesystem/read_size.h"

@@ -115,7 +115,7 @@ static void test_left(void)
     stk_single_flight_end(&turn);
 }
 
-/* A disk that is full behind the first bytes. */
+/* A disk that is full after the first bytes. */
 static void test_no_room(void)
 {
     static uint8_t bytes[5000];

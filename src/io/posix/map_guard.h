@@ -7,8 +7,8 @@
  *
  * A read of a mapped page that its file no longer has raises SIGBUS, which ends the process. The
  * handler of this file replaces the rest of the map by zeros instead, so that readers, which check
- * all numbers of a map, go on until their caller checks the map. SIGBUS of other memory goes to the
- * handler that was set before.
+ * all numbers of a map, continue until their caller checks the map. SIGBUS of other memory goes to
+ * the handler that was set before.
  *
  * Owner: the process. Threads: any; the handler takes no lock.
  * Memory: 128 bytes a map, never given back, and its path. Bound: STK_MAP_GUARDS_MAX. */

@@ -84,7 +84,7 @@ int stk_sim_crash(struct stk_io *io);
 int stk_sim_crash_partial(struct stk_io *io, uint64_t seed);
 /* The same, and the caller chooses: bit i of `choices` (modulo 64) answers the i-th question. The
  * questions are, for each name that changed after its directory was synced, whether the change is
- * durable; for each page of 4,096 bytes behind the synced ones of a file, whether its first and its
+ * durable; for each page of 4,096 bytes after the synced ones of a file, whether its first and its
  * second half are (a page that is half durable is torn; what is not durable is zero); and whether
  * the file has its full length although its last pages are not durable. *questions_out: how many
  * there were. All values of so many bits enumerate all states. */

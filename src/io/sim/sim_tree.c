@@ -235,7 +235,7 @@ static bool is_durable(const struct stk_sim *sim, const struct stk_sim_node *dir
 }
 
 /* Of each page that was not synced, both halves, one or none are durable. Bytes that are not are
- * zero, or behind the end of the file. */
+ * zero, or after the end of the file. */
 static void sync_some_pages(struct stk_sim_node *node, struct stk_sim_luck *luck)
 {
     uint64_t end = node->bytes_synced;

@@ -19,7 +19,7 @@ struct stk_fetch {
     struct stk_fetch *next;
     struct stk_pending_batch *pending;
     uint32_t slot;
-    struct stk_sample_members members; /* its parts lie behind the record */
+    struct stk_sample_members members; /* its parts lie after the record */
     struct stk_file *file;             /* pinned until the read has ended */
     bool cold;                         /* counted in its loader's `fetching` */
     struct stk_fetch_buffer *buffer;   /* contains `bytes`; NULL: no bytes were read */

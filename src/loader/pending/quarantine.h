@@ -52,7 +52,7 @@ void stk_quarantine_notes_free(struct stk_quarantine_note *notes);
 
 /* Lists and writes the notes of the complete batch that is delivered next. Releases the lock for a
  * moment. Returns 0 on success, STOKER_ERROR_LIMIT if a limit is exceeded, -ENOMEM, or an error of
- * the file. After an error the batch stays in the ring, and the next call goes on. */
+ * the file. After an error the batch stays in the ring, and the next call continues. */
 int stk_quarantine_deliver_locked(struct stk_pending_batch *pending, struct stoker_error *error);
 
 /* Returns the number of bad samples: those listed, and each time one did not fit in the full list.

@@ -35,7 +35,7 @@ static void append(struct stk_fim_output *out, const int64_t *tokens, uint64_t c
     out->count += count;
 }
 
-/* Draws two cuts, each from before the first token to behind the last one, like Megatron's
+/* Draws two cuts, each from before the first token to after the last one, like Megatron's
  * GPTFIMDataset. The order of the parts is that of the paper: PSM, or SPM in the variant that keeps
  * prefix and middle together. */
 static void append_changed(const struct stk_fim *fim, const int64_t *tokens, uint64_t count,

@@ -77,7 +77,7 @@ static bool put_changed(struct stk_token_row *row, const struct stk_token_row_ru
     return true;
 }
 
-/* Excludes the EOD at the end: no part of the document may stand behind it. */
+/* Excludes the EOD at the end: no part of the document may stand after it. */
 static uint64_t body_count(const struct stk_token_row_rules *rules, const int64_t *tokens,
                            uint64_t count)
 {
@@ -110,7 +110,7 @@ void stk_token_row_add(struct stk_token_row *row, const struct stk_token_row_rul
     }
 }
 
-/* Returns the end of the document that begins at `first`: behind its EOD, or the window's end. */
+/* Returns the end of the document that begins at `first`: after its EOD, or the window's end. */
 static uint64_t document_end(const struct stk_token_row_rules *rules, const int64_t *tokens,
                              uint64_t first, uint64_t count)
 {
@@ -140,7 +140,7 @@ void stk_token_row_add_window(struct stk_token_row *row, const struct stk_token_
         end = rules->has_eod ? document_end(rules, tokens, first, count) : count;
         body = body_count(rules, tokens + first, end - first);
         is_complete =
-            number > 0 && body < end - first; /* begins behind an EOD, and ends with its own */
+            number > 0 && body < end - first; /* begins after an EOD, and ends with its own */
         begin_document(row);
         if (changes && (is_complete || !rules->fim.uncut_only) &&
             put_changed(row, rules, tokens + first, body, document_key)) {

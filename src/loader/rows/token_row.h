@@ -45,9 +45,9 @@ int stk_token_row_open(struct stk_token_row *row, uint64_t capacity, struct stok
 void stk_token_row_close(struct stk_token_row *row); /* may be zeroed */
 void stk_token_row_clear(struct stk_token_row *row);
 
-/* Adds `count` tokens that the caller has written behind the row's last one, at tokens + count: a
+/* Adds `count` tokens that the caller has written after the row's last one, at tokens + count: a
  * document, or a piece of one. The capacity suffices for them, an EOD and the sentinels. begins:
- * the piece is the begin of its document. next_token: the token behind the piece; NULL: the
+ * the piece is the begin of its document. next_token: the token after the piece; NULL: the
  * document ends. */
 void stk_token_row_add(struct stk_token_row *row, const struct stk_token_row_rules *rules,
                        uint64_t count, bool begins, const int64_t *next_token, uint64_t key);

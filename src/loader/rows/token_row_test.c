@@ -193,7 +193,7 @@ static int64_t put_back(int64_t *tokens, uint64_t count, int64_t first, bool *sp
         return -1;
     }
     *spm_out = suffix == tokens + 1 && middle > suffix + 1 && suffix[1] != first;
-    if (*spm_out) { /* the rest behind MIDDLE is prefix and middle, joined */
+    if (*spm_out) { /* the rest after MIDDLE is prefix and middle, joined */
         memcpy(to, middle + 1, (size_t)(end - middle - 1) * sizeof *to);
         to += end - middle - 1;
     } else {
@@ -260,7 +260,7 @@ static void test_fim(void)
     stk_token_row_close(&row);
 }
 
-/* The label of the last token of a cut document is the token behind the cut; not if the document
+/* The label of the last token of a cut document is the token after the cut; not if the document
  * was changed: then its middle is the last part. */
 static void test_fim_after_cut(void)
 {

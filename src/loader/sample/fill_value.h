@@ -1,4 +1,4 @@
-/* loader/sample/fill_value.h: fills fields whose value lies inside a member, or that follow an
+/* loader/sample/fill_value.h: fills fields whose value is inside a member, or that follow an
  * image.
  *
  *   member --parse--> value at a path --check--> slot          numbers, arrays of a fixed shape

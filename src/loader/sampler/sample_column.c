@@ -15,7 +15,7 @@
 
 static const char *const built_in[] = {"label", "class", "size", "key", "shard", "sample"};
 
-/* Returns the begin of the path in a name: behind the first part that is a structured format. */
+/* Returns the begin of the path in a name: after the first part that is a structured format. */
 static size_t split(const char *name)
 {
     static const char *const formats[] = {"json", "mp", "msg", "msgpack", "npz"};

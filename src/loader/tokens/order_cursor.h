@@ -44,7 +44,7 @@ void stk_order_cursor_close(struct stk_order_cursor *cursor); /* may be zeroed *
 /* One slot of the step at the position. */
 struct stk_order_cursor_slot {
     uint64_t sample;
-    uint64_t epoch;    /* of the sample: differs from the cursor's behind a wrapped tail */
+    uint64_t epoch;    /* of the sample: differs from the cursor's after a wrapped tail */
     uint64_t position; /* in that epoch */
     bool is_real;      /* false: padding, a repeat */
 };

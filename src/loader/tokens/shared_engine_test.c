@@ -318,7 +318,7 @@ static void remove_client(struct stk_engine_client *client)
     stk_engine_unlock(engine);
 }
 
-/* Without callbacks, and without a byte behind it; also while a loader looks for memory. */
+/* Without callbacks, and without a byte after it; also while a loader looks for memory. */
 static void test_bare(void)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), guard = GUARD_PAGES * page;

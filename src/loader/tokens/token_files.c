@@ -253,7 +253,7 @@ int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint
         return 0;
     }
     if (file->compressed) {
-        /* Stored tokens lie at the end of the buffer, so that widening does not overwrite tokens
+        /* Stored tokens are at the end of the buffer, so that widening does not overwrite tokens
          * not read yet. */
         uint64_t bytes = count * stk_token_bytes(run.dtype);
         uint8_t *stored = (uint8_t *)out + count * sizeof *out - bytes;

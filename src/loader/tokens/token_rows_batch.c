@@ -6,7 +6,7 @@
 
 #define STK_TOKEN_ROWS_MAX (1u << 24)
 
-/* Tokens of a window, with the label behind it; 0: rows are no windows. */
+/* Tokens of a window, with the label after it; 0: rows are no windows. */
 static uint64_t window_tokens(const struct stoker_token_loader_options *options)
 {
     return options->rows == STOKER_ROWS_WINDOWS

@@ -259,7 +259,7 @@ static uint32_t put_back(const struct stoker_array *array, uint64_t low, uint64_
     return count;
 }
 
-/* A piece of the row, whose tokens are one behind the other in the file: ticks them off. */
+/* A piece of the row, whose tokens are one after the other in the file: ticks them off. */
 static void look_up(const char *name, struct seen *seen, const struct stoker_batch *batch,
                     uint64_t low, uint64_t high)
 {

@@ -61,7 +61,7 @@ int stk_token_set_borrow(struct stoker_tokens **tokens_out, struct stoker_engine
 int stk_token_set_check(struct stoker_tokens *tokens, struct stoker_error *error);
 /* Ends a read with this status: returns it, or that of a change, which may be its cause. */
 int stk_token_set_end_read(struct stoker_tokens *tokens, int status, struct stoker_error *error);
-/* Reads stored bytes of a file's tokens; the range lies in the file. Returns 0 on success,
+/* Reads stored bytes of a file's tokens; the range is in the file. Returns 0 on success,
  * STOKER_ERROR_CORRUPT or STOKER_ERROR_BUDGET for compressed files. */
 int stk_token_set_read_stored(const struct stoker_tokens *tokens, uint32_t file, uint64_t offset,
                               uint64_t bytes, uint8_t *out, struct stoker_error *error);
@@ -74,7 +74,7 @@ struct stk_token_copy {
 /* Checks copied tokens. Returns 0, or STOKER_ERROR_FORMAT if one is not below vocab_size. */
 int stk_token_set_check_ids(const struct stoker_tokens *set, uint32_t file,
                             const struct stk_token_copy *copy, struct stoker_error *error);
-/* Reads tokens first .. first + count - 1, which lie in the file, as int64. Returns 0 on success,
+/* Reads tokens first .. first + count - 1, which are in the file, as int64. Returns 0 on success,
  * STOKER_ERROR_FORMAT if a token has more than 63 bits or is not below vocab_size,
  * STOKER_ERROR_CORRUPT or STOKER_ERROR_BUDGET for compressed files. */
 int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t file, uint64_t first,

@@ -26,7 +26,7 @@ struct stk_block_trace {
     struct stk_block_trace_part *parts;
     uint32_t *filled, *held, *sorted; /* [block * nodes + node]; passes of it that are open; ... */
     uint32_t *now, *left;             /* [cell * nodes + node] */
-    uint64_t *open;                   /* [(part * nodes + node)]: now; the whole behind the parts */
+    uint64_t *open;                   /* [(part * nodes + node)]: now; the whole after the parts */
     uint64_t open_max, samples, hits, requests, requests_cached;
     struct stk_order_parts_reader reader;
 };

@@ -153,7 +153,7 @@ static void test_refused(void)
     stoker_order_close(NULL);
 }
 
-/* Epochs behind the last one are wrong arguments, never a wrong order or the end of the process. */
+/* Epochs after the last one are wrong arguments, never a wrong order or the end of the process. */
 static void test_epochs(void)
 {
     static const uint64_t ends[] = {60, 100}, weights[] = {3, 1};

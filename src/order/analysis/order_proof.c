@@ -184,7 +184,7 @@ static void check_world(struct proof *proof, uint32_t world)
 }
 
 /* Stretches of random worlds and batch sizes. Each runs some steps and ends by a resize, with the
- * state of its last step, or by a kill: then steps behind the last saved state are lost, and run
+ * state of its last step, or by a kill: then steps after the last saved state are lost, and run
  * again in another world. */
 static void check_history(struct proof *proof, uint64_t number)
 {

@@ -53,7 +53,7 @@
 enum stk_mix_end {
     STK_MIX_REPEAT,      /* its next epoch: the mix has no end */
     STK_MIX_STOP,        /* the end of the mix */
-    STK_MIX_RENORMALISE, /* the others go on in their proportions; the end when none is left */
+    STK_MIX_RENORMALISE, /* the others continue in their proportions; the end when none is left */
 };
 
 struct stk_mix_source {
@@ -115,7 +115,7 @@ struct stk_mix {
     bool in_sequence;
     uint64_t end;                     /* positions; STK_MIX_POSITIONS_MAX without end */
     struct stk_mix_segment *segments; /* owned */
-    /* A mix with an end that is gone through again: its sources go on where they were. */
+    /* A mix with an end that is gone through again: its sources continue where they were. */
     uint64_t cycle; /* so many times before; 0 */
     const uint64_t
         *cycle_samples; /* borrowed, one a source: samples it gives in a turn; NULL while turn 0 */
@@ -150,7 +150,7 @@ bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
                   uint64_t *position_out);
 /* Returns the first position where the weights may change if all positions before `given` were
  * delivered: the end of the frame with position given - 1, a multiple of the unit. A change there
- * or later does not change the draws before `given`; a change at or behind the end has no effect.
+ * or later does not change the draws before `given`; a change at or after the end has no effect.
  */
 uint64_t stk_mix_change_position(const struct stk_mix *mix, uint64_t given);
 

@@ -5,8 +5,8 @@
  *   positions of group h   0 ............. n            n, m: about units / H
  *   draws of group h       0 ................. m        of all sources, one after the other
  *
- *   n <= m: a keyed permutation of m; what it puts behind n is in excess
- *   n >  m: a keyed permutation of n; where it points behind m is a hole
+ *   n <= m: a keyed permutation of m; what it puts after n is in excess
+ *   n >  m: a keyed permutation of n; where it points after m is a hole
  *
  * As many are in excess as there are holes: another keyed permutation fills them. Each source's
  * draws of a frame share out to the groups but for one each, so few are in excess, and all else is

@@ -16,7 +16,7 @@
 
 #define SOURCES 8
 #define WALK 60000u
-#define SEEN (2 * WALK) /* a frame may begin before the end of a walk, and end behind it */
+#define SEEN (2 * WALK) /* a frame may begin before the end of a walk, and end after it */
 #define UNLIKELY 16.0   /* a fair draw fails with a chance below e^-16 */
 
 __extension__ typedef __int128 wide;

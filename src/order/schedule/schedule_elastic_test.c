@@ -357,7 +357,7 @@ static void check(struct history *history, uint64_t number)
         print += stk_schedule_fingerprint(&history->reader, epoch, 0,
                                           stk_min(history->tails[epoch], count));
     }
-    if (history->cut.tail == STOKER_TAIL_WRAP) { /* the last step went on behind the epochs */
+    if (history->cut.tail == STOKER_TAIL_WRAP) { /* the last step went on after the epochs */
         for (uint64_t left = history->at.position, epoch = EPOCHS; left > 0; epoch++) {
             uint64_t piece = stk_min(left, count);
 

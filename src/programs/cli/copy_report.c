@@ -9,7 +9,7 @@
 
 #define NAMES_STEP 65536u
 
-/* Copies the text at *used of the buffer, and moves *used behind it. */
+/* Copies the text at *used of the buffer, and moves *used after it. */
 static const char *keep_text(char **used, const char *text)
 {
     size_t bytes = strlen(text) + 1;

@@ -70,7 +70,7 @@ static void test_files(void)
             T_ERROR(files[i].name, &error);
         }
         stk_ini_deinit(&ini);
-        for (uint64_t n = 1; n < 8; n++) { /* an allocation that fails leaves nothing behind */
+        for (uint64_t n = 1; n < 8; n++) { /* an allocation that fails leaves nothing */
             stk_mem_fail_nth(n);
             stk_ini_parse(&ini, view(files[i].text), NULL);
             stk_mem_fail_nth(0);

@@ -17,7 +17,7 @@
 
 #define WORDS_MAX 256
 #define PROCESS_MS 60000u /* a person may have to touch a key */
-#define END_MS 10000u     /* behind the end of its output */
+#define END_MS 10000u     /* after the end of its output */
 #define POLL_MS 2
 #define MS 1000000u
 

@@ -443,7 +443,7 @@ static void test_ahead(void)
     set_up_process("3", "");
     stk_credential_provider_open(&creds, &options, NULL);
     T_EQ("first", stk_credential_provider_get(creds, &got, NULL), 0);
-    for (int i = 0; i < 3000 && seen < 3; i++) { /* a minute at most; ends behind the third */
+    for (int i = 0; i < 3000 && seen < 3; i++) { /* a minute at most; ends after the third */
         int status = stk_credential_provider_try_get(creds, &got, NULL);
         failures += status < 0 && status != -EAGAIN;
         seen = status == 0 ? (unsigned)got.generation : seen;
@@ -532,7 +532,7 @@ static void wait_for_runs(unsigned count)
 
 static void close_clocks(struct stk_credential_provider *creds)
 {
-    stk_credential_provider_close(creds); /* behind a refresh that it began */
+    stk_credential_provider_close(creds); /* after a refresh that it began */
     wall_ns = monotonic_ns = 0;
 }
 

@@ -58,7 +58,7 @@ class Services(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def is_signed(self, body, form):
-        """Whether the signature is one by the secret of its key (the algorithm, written anew)."""
+        """Whether the signature is one by the secret of its key (the algorithm, written again)."""
         match = re.match(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/sts/aws4_request, ?"
                          r"SignedHeaders=([^,]+), ?Signature=(\w+)$",
                          self.headers.get("Authorization", ""))

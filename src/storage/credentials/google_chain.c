@@ -38,7 +38,7 @@ struct file {
     char authorization[8192]; /* that the source's URL wants */
     char token_uri[512], project[128];
     char universe[128];   /* empty: Google's own */
-    char delegates[2048]; /* each behind a '\n' */
+    char delegates[2048]; /* each after a '\n' */
     uint64_t life_s;      /* the account to impersonate */
     const char *scope;    /* the requested scope */
     struct file *source;  /* whose credentials request the token; NULL: its own */

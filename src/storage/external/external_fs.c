@@ -27,7 +27,7 @@ struct stk_external_request {
     struct stk_external_reply reply;
     void (*done)(struct stk_external_request *request, void *owner);
     void *owner;
-    char *resolved_url; /* the URL behind an alias, for the thread that takes it; secret memory */
+    char *resolved_url; /* the URL of an alias, for the thread that takes it; secret memory */
     char url[];
 };
 

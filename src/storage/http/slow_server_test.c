@@ -66,7 +66,7 @@ static void test_speeds(void)
     static const struct row {
         const char *name;
         uint64_t own, others;   /* bytes a second */
-        uint32_t before, after; /* transfers, in the first ten seconds and behind them */
+        uint32_t before, after; /* transfers, in the first ten seconds and after them */
         uint32_t end;
         uint64_t end_s; /* at the latest; else it continues for an hour */
     } rows[] = {

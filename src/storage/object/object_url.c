@@ -170,7 +170,7 @@ static int parse_arn(struct stk_object_url *object, char *text, struct stoker_er
     return 0;
 }
 
-/* "name--usw2-az1--x-s3", of an access point "--xa-s3": the zone, copied behind the bucket; NULL: a
+/* "name--usw2-az1--x-s3", of an access point "--xa-s3": the zone, copied after the bucket; NULL: a
  * usual bucket. */
 static const char *zone_of(char *bucket, size_t bytes)
 {

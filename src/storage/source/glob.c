@@ -321,7 +321,7 @@ static int add_listed(struct glob *glob, const struct stk_entry *entry)
     return status < 0 ? stk_path_list_fail(glob->error, status, glob->path) : 0;
 }
 
-/* Parses "[a-z]" or "[!a-z]" at *pattern and moves behind it. Returns false if it is no bracket
+/* Parses "[a-z]" or "[!a-z]" at *pattern and moves after it. Returns false if it is no bracket
  * expression. A leading ']' is literal, and so is an unclosed '['. */
 static bool bracket(const char **pattern, const char *end, uint32_t letter, bool *matches_out)
 {
@@ -352,7 +352,7 @@ static bool bracket(const char **pattern, const char *end, uint32_t letter, bool
     return true;
 }
 
-/* Returns the next character and moves behind it. A byte that is not UTF-8 is one character, with a
+/* Returns the next character and moves after it. A byte that is not UTF-8 is one character, with a
  * code above all others. */
 static uint32_t letter_at(const char **cursor, const char *end)
 {

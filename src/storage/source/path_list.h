@@ -39,7 +39,7 @@ static inline const char *stk_path_list_get(const struct stk_path_list *names, u
 
 /* The contents of one folder, at any depth. */
 struct stk_folder_scan {
-    const char *const *endings;               /* in: of the names of shards; NULL behind the last */
+    const char *const *endings;               /* in: of the names of shards; NULL after the last */
     const struct stk_source_options *options; /* in */
     struct stk_source_files *found;           /* in: gets the problems */
     struct stk_path_list tars;                /* sorted */

@@ -316,7 +316,7 @@ static int check_mixed(struct listing *listing, const char *path)
                     "'%.400s' differs from the paths before it", path);
 }
 
-/* Moves the paths into *objects_out, with the class names behind them in the same text. */
+/* Moves the paths into *objects_out, with the class names after them in the same text. */
 static int build_files(struct listing *listing, struct stk_source_files *objects_out)
 {
     struct stk_path_list *paths = listing->has_folder ? &listing->folder.pictures : &listing->tars;

@@ -33,7 +33,7 @@ struct stk_source_problem {
 
 /* What is 0 or NULL is its default. */
 struct stk_source_options {
-    const char *const *endings; /* borrowed: of the names of shards; NULL behind the last */
+    const char *const *endings; /* borrowed: of the names of shards; NULL after the last */
     bool skip_files;  /* files that cannot be read and empty classes are left out and listed */
     bool allow_empty; /* a class folder may be empty */
     const char *const *classes; /* borrowed: numbers the classes; NULL: all folders, sorted */

@@ -14,7 +14,7 @@
 #define STK_OBJECT_ATTRIBUTES_MAX 40u /* stores allow 2 to 8 KiB of metadata */
 
 struct stk_object_attributes {
-    struct stk_sigv4_pair headers[STK_OBJECT_ATTRIBUTES_MAX]; /* texts lie in text */
+    struct stk_sigv4_pair headers[STK_OBJECT_ATTRIBUTES_MAX]; /* texts are in text */
     uint32_t count;
     bool has_type;        /* a content type is among them */
     struct stk_view tags; /* S3: the document of the tags, in text; empty: none */

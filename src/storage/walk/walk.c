@@ -26,7 +26,7 @@ static int start(struct stk_walk *walk, void *(*run)(void *), uint32_t *started)
     return status;
 }
 
-/* Only S3 is known to list in byte order and to start behind a key, and S3 Express buckets do not.
+/* Only S3 is known to list in byte order and to start after a key, and S3 Express buckets do not.
  * Azure accounts with folders sort '/' before all other bytes. */
 static bool is_unordered(const char *path)
 {

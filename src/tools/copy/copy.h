@@ -158,7 +158,7 @@ int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error);
 int stk_copy_queue_push(struct stoker_copy *copy, struct stk_copy_file *file);
 struct stk_copy_file *stk_copy_file_new(const char *from, const char *to);
 void stk_copy_file_free(struct stk_copy_file *file);
-/* Counts a failure of one file and notes it. Returns 0 to go on, or status after too many. */
+/* Counts a failure of one file and notes it. Returns 0 to continue, or status after too many. */
 int stk_copy_fail_entry(struct stoker_copy *copy, int status, const char *name,
                         const struct stoker_error *error);
 /* Counts a file that is up to date. */
@@ -171,7 +171,7 @@ int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
 int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const char *root,
                          bool extra, struct stoker_error *error);
 
-/* copy_move.c: MOVE: renames a local file if it lies on the destination's file system. Returns 1 if
+/* copy_move.c: MOVE: renames a local file if it is on the destination's file system. Returns 1 if
  * it did, 0 if it must be copied. */
 int stk_copy_try_rename(struct stoker_copy *copy, struct stk_copy_file *file,
                         struct stoker_error *error);

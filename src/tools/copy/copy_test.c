@@ -52,7 +52,7 @@ static void put(const char *name, size_t bytes, uint64_t seed)
     fclose(file);
 }
 
-/* A command with two paths behind it. */
+/* A command with two paths after it. */
 static bool sh(const char *first, const char *a, const char *second, const char *b)
 {
     char command[1024];
@@ -227,7 +227,7 @@ static void test_sync_rule(void)
     static const struct {
         const char *name;
         size_t bytes;
-        long source_ns, there_ns; /* behind a second */
+        long source_ns, there_ns; /* after a second */
         time_t there_s;
         bool kept;
     } rows[] = {

@@ -86,7 +86,7 @@ static void print_run(const struct run *run)
 /* The last two components of the path: "0.tar", "cat/1.jpg". */
 static const char *tail(const char *path)
 {
-    return strlen(path) > 3 ? path + 3 : path; /* behind "/a/" */
+    return strlen(path) > 3 ? path + 3 : path; /* after "/a/" */
 }
 
 static void pull(struct stoker_diff *diff, struct run *run)

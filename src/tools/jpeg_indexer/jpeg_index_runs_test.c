@@ -10,7 +10,7 @@
 
 #define TAR "/data/train.tar"
 #define MARKS "/data/stoker.index.marks"
-#define MANY 1100u /* samples: calls of next end behind 64, 192, 448 and 960 of them */
+#define MANY 1100u /* samples: calls of next end after 64, 192, 448 and 960 of them */
 
 static uint8_t file[2u << 20];
 

@@ -148,7 +148,7 @@ static void test_refusals(void)
     }
     T_EQ("no members", stoker_shard_writer_add(writer, "k", NULL, 0, &error),
          STOKER_ERROR_ARGUMENT);
-    for (unsigned i = 1; i < SAMPLES; i++) { /* refusals left nothing behind */
+    for (unsigned i = 1; i < SAMPLES; i++) { /* refusals left nothing */
         T_EQ("goes on", add_sample(writer, i, &error), 0);
     }
     T_EQ("commit", stoker_shard_writer_commit(writer, &error), 0);

@@ -402,7 +402,7 @@ static void test_dropped_again(void)
 {
     static const struct row {
         const char *name;
-        int64_t cold[5]; /* before a read, and behind each */
+        int64_t cold[5]; /* before a read, and after each */
         uint32_t reads;
         uint64_t cold_left;
     } rows[] = {

@@ -228,7 +228,7 @@ int stk_shard_reader_verify(struct stk_shard_reader *shard_reader, struct stk_vi
         size_t part =
             stk_min(bytes.bytes, shard_reader->verification.to - shard_reader->verification.at);
 
-        if (part == 0) { /* behind the last one */
+        if (part == 0) { /* after the last one */
             shard_reader->verification.at += bytes.bytes;
             break;
         }

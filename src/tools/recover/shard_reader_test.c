@@ -309,7 +309,7 @@ static void test_damage(void)
     }
 }
 
-/* Blocks behind a damaged one of a single stream: all but that one. */
+/* Blocks after a damaged one of a single stream: all but that one. */
 static void test_blocks(void)
 {
     static const struct tape_row row = {
@@ -525,7 +525,7 @@ static void test_wrong_in_a_gap(void)
     tar = noise;
 }
 
-/* Blocks that a few bytes unpack to are not unpacked for ever, also behind a damaged one. */
+/* Blocks that a few bytes unpack to are not unpacked for ever, also after a damaged one. */
 static void test_blocks_of_zeros(void)
 {
     static const struct tape_row row = {"bzip2, zeros", STK_COMPRESSION_BZIP2, 0, false, false,

@@ -319,7 +319,7 @@ enum beside { MANIFEST = 1, INDEX = 2, GONE = 4, MORE = 8, BAD_MANIFEST = 16, BA
 struct beside_row {
     const char *name;
     uint32_t beside;    /* enum beside */
-    int sample, member; /* one byte is flipped there, `at` behind the start of its data */
+    int sample, member; /* one byte is flipped there, `at` after the start of its data */
     int at;             /* -1: nowhere */
     uint32_t kinds[3];  /* wanted, in this order; 0: no more */
     const char *shard;  /* of the first */
