@@ -283,6 +283,68 @@ STOKER_API int stoker_checkpoint_gc(struct stoker_engine *engine, const char *pa
                                     struct stoker_checkpoint_gc_result *result_out,
                                     struct stoker_error *error);
 
+/* ---- conversion, copies, repair, seals ---- */
+
+enum stoker_checkpoint_action {
+    STOKER_CHECKPOINT_CONVERT = 1, /* source of any kind to `kind` at destination */
+    STOKER_CHECKPOINT_COPY,       /* a step to another place: all bytes verified, committed there */
+    STOKER_CHECKPOINT_REPAIR,     /* files of the step below destination that are missing or damaged
+                                     are replaced by those with the same hash of source */
+    STOKER_CHECKPOINT_SEAL,       /* writes the hashes of the files of source beside them: a file
+                                     stoker.seal in the folder, or SOURCE.stoker-seal of a file */
+    STOKER_CHECKPOINT_CHECK_SEAL, /* compares the files with their seal; -ENOENT if there is none */
+};
+enum stoker_checkpoint_kind {
+    STOKER_CHECKPOINT_KIND_STOKER = 1,  /* destination: a folder or URL of steps */
+    STOKER_CHECKPOINT_KIND_SAFETENSORS, /* a path or URL that ends in .safetensors */
+    STOKER_CHECKPOINT_KIND_HUGGINGFACE, /* a folder or URL: shards and
+                                           model.safetensors.index.json */
+    STOKER_CHECKPOINT_KIND_TORCH,       /* a local path: torch.load(weights_only=True) reads it */
+};
+struct stoker_checkpoint_task_options {
+    size_t struct_size;
+    uint32_t action;         /* enum stoker_checkpoint_action */
+    const char *source;      /* borrowed until open returned, as destination */
+    uint64_t step;           /* of a folder of steps; STOKER_CHECKPOINT_LATEST: the newest */
+    const char *destination; /* NULL for SEAL and CHECK_SEAL */
+    uint32_t kind;           /* CONVERT: enum stoker_checkpoint_kind */
+    uint64_t
+        destination_step; /* CONVERT to STOKER; STOKER_CHECKPOINT_LATEST: that of source, or 0 */
+    uint64_t shard_bytes; /* CONVERT to HUGGINGFACE: of a file; default 5 GB */
+    uint64_t bytes_per_s_max; /* limit of the rate of reading; 0: none */
+};
+/* A task that runs, or is finished. Tensors pass through memory in blocks of 16 MiB. */
+struct stoker_checkpoint_task;
+/* Returns 0 and sets *task_out, or STOKER_ERROR_ARGUMENT. */
+STOKER_API int stoker_checkpoint_task_open(struct stoker_checkpoint_task **task_out,
+                                           struct stoker_engine *engine,
+                                           const struct stoker_checkpoint_task_options *options,
+                                           struct stoker_error *error);
+/* Waits up to timeout_ms. Returns 1 while the task runs, 0 at its end, or its error. progress may
+ * be NULL; files_done: that were written, of CHECK_SEAL compared. Any thread. */
+STOKER_API int stoker_checkpoint_task_next(struct stoker_checkpoint_task *task, uint32_t timeout_ms,
+                                           struct stoker_checkpoint_progress *progress,
+                                           struct stoker_error *error);
+/* Takes ownership; NULL is allowed. Ends a running task: a step that it writes does not exist. */
+STOKER_API void stoker_checkpoint_task_close(struct stoker_checkpoint_task *task);
+
+#define STOKER_CHECKPOINT_PROBE_CHECKS_MAX 16u
+struct stoker_checkpoint_probe_check {
+    char name[40];
+    char detail[160]; /* what is wrong; "" if it passed */
+    uint32_t passed;
+};
+struct stoker_checkpoint_probe {
+    size_t struct_size;
+    uint32_t count, failures;
+    struct stoker_checkpoint_probe_check checks[STOKER_CHECKPOINT_PROBE_CHECKS_MAX];
+};
+/* Tests whether a place (a mount, or a prefix of a store) can be trusted with checkpoints: writes
+ * small files below it, and removes them. Blocks. Returns 0 also if checks fail. */
+STOKER_API int stoker_checkpoint_probe(struct stoker_engine *engine, const char *path,
+                                       struct stoker_checkpoint_probe *result_out,
+                                       struct stoker_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,8 @@
 /* Goal: gc() never removes the files of a save that runs, on any file system; a step is committed
  * only with all its files; an error is never taken for an absent pin or step.
  * Method: a simulated file system without locks and with failing calls, and a real folder with lock
- * files of dead and other processes. Covers gc.c, list.c, commit.c, sink.c, checkpoint.c. */
+ * files of dead and other processes. Covers gc.c, probe.c, list.c, commit.c, sink.c, checkpoint.c.
+ */
 #include "base/mem.h"
 #include "checkpoint/manage/manage.h"
 #include "checkpoint/read/checkpoint.h"
@@ -451,6 +452,24 @@ static void test_two_writers_of_a_file(void)
     stoker_engine_close(engine);
 }
 
+/* On a real folder all checks pass, and nothing stays. */
+static void test_probe(void)
+{
+    struct stoker_checkpoint_probe probe = {.struct_size = sizeof probe};
+    struct stoker_engine *engine = open_engine(NULL);
+    char folder[] = "/tmp/stoker-probe-XXXXXX";
+
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    T_EQ("probe", stoker_checkpoint_probe(engine, folder, &probe, NULL), 0);
+    T_TRUE("checks", probe.count >= 9);
+    for (uint32_t i = 0; i < probe.count; i++) {
+        T_STR(probe.checks[i].name, probe.checks[i].detail, "");
+    }
+    T_EQ("failures", probe.failures, 0);
+    T_EQ("nothing stays", rmdir(folder), 0);
+    stoker_engine_close(engine);
+}
+
 int main(void)
 {
     int64_t alive = stk_mem_alive();
@@ -464,6 +483,7 @@ int main(void)
     test_few_descriptors();
     test_remove_nested();
     test_two_writers_of_a_file();
+    test_probe();
     T_EQ("memory", stk_mem_alive(), alive);
     return t_finish();
 }

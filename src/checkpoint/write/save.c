@@ -203,8 +203,9 @@ int stoker_checkpoint_save_open(struct stoker_checkpoint_save **save_out,
     return 0;
 }
 
-/* Copies the tensors of a block. */
-static void fill_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block)
+/* Copies the tensors of a block, or reads them. */
+static int fill_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block,
+                      struct stoker_error *error)
 {
     const struct stk_safetensors *layout = &save->layout;
     uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES;
@@ -217,13 +218,21 @@ static void fill_block(struct stoker_checkpoint_save *save, struct stk_checkpoin
         uint64_t first = layout->header_bytes + tensor->offset, last = first + tensor->bytes;
         uint64_t bytes = stk_min(last, end) - at;
 
-        if (bytes > 0) {
+        if (bytes > 0 && save->read) {
+            int status = save->read(save->read_context, tensor->source, at - first,
+                                    block->data + (at - begin), bytes, error);
+
+            if (status < 0) {
+                return status;
+            }
+        } else if (bytes > 0) {
             memcpy(block->data + (at - begin),
                    (const uint8_t *)save->sources[save->next_tensor] + (at - first), bytes);
         }
         at += bytes;
         save->next_tensor += at == last;
     }
+    return 0;
 }
 
 static void push_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block)
@@ -278,7 +287,11 @@ int stoker_checkpoint_save_copy(struct stoker_checkpoint_save *save, uint32_t ti
 
             block->index = save->next_block++;
             block->bytes = stk_min(STK_SAFETENSORS_BLOCK_BYTES, save->sink.file_bytes - begin);
-            fill_block(save, block);
+            status = fill_block(save, block, error);
+            if (status < 0) {
+                stk_writer_give_block(save->writer, block);
+                return status;
+            }
             push_block(save, block);
         }
     }

@@ -120,6 +120,10 @@ int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64
 struct stoker_checkpoint_save {
     struct stoker_checkpoint_writer *writer; /* held; const after open, as all down to the job */
     struct stk_safetensors layout;           /* leaves: each thread writes those of its block */
+    /* Reads bytes of the tensor that the caller numbered `source`; NULL: they are in sources. */
+    int (*read)(void *context, uint32_t source, uint64_t offset, void *data, uint64_t bytes,
+                struct stoker_error *error);
+    void *read_context;
     const void **sources;              /* owned: data of the tensors, by place; the caller's */
     char *values;                      /* owned; NULL: {} */
     uint64_t first_block, block_count; /* with tensors: first_block to block_count - 1 */
@@ -139,6 +143,17 @@ struct stoker_checkpoint_save {
     } locked;
 };
 
+/* Before the first copy: tensors are read by a function, on the thread that calls copy, instead of
+ * copied from memory. */
+static inline void
+stk_checkpoint_save_set_reader(struct stoker_checkpoint_save *save,
+                               int (*read)(void *context, uint32_t source, uint64_t offset,
+                                           void *data, uint64_t bytes, struct stoker_error *error),
+                               void *context)
+{
+    save->read = read;
+    save->read_context = context;
+}
 /* save_run.c: what each thread of a save does. */
 int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error *error);
 

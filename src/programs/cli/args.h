@@ -101,7 +101,8 @@ struct args {
     bool write;
     bool check_only, touch; /* of prewarm */
     uint64_t chunk_bytes;
-    const char *step, *keep_best; /* of ckpt */
+    const char *step, *keep_best, *to, *from, *html; /* of ckpt, as the next ones */
+    double save_seconds, mtbf, restart_seconds;
     uint64_t keep_last, keep_every;
     bool all, dry_run;
 };

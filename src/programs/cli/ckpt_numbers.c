@@ -83,9 +83,26 @@ double ckpt_number(const char *dtype, const void *data, size_t index)
     return form ? number(form, (const uint8_t *)data + index * form->bytes) : (double)NAN;
 }
 
+/* Counts finite numbers by their place between low and high. */
+static void fill_bins(struct ckpt_stats *stats, const struct form *form, const uint8_t *data,
+                      size_t bytes)
+{
+    double width = (stats->high - stats->low) / CKPT_BINS;
+
+    for (size_t i = 0; i < bytes / form->bytes; i++) {
+        double value = number(form, data + i * form->bytes);
+        double place = width > 0 ? (value - stats->low) / width : 0;
+
+        if (!isnan(value) && !isinf(value)) {
+            stats->bins[!(place > 0) ? 0 : place >= CKPT_BINS ? CKPT_BINS - 1 : (size_t)place]++;
+        }
+    }
+}
+
 bool ckpt_stats_add(struct ckpt_stats *stats, const char *dtype, const void *data, size_t bytes)
 {
     const struct form *form = form_of(dtype);
+    bool first = stats->count == 0;
 
     for (size_t i = 0; form && i < bytes / form->bytes; i++) {
         double value = number(form, (const uint8_t *)data + i * form->bytes);
@@ -100,6 +117,13 @@ bool ckpt_stats_add(struct ckpt_stats *stats, const char *dtype, const void *dat
             stats->sum += value;
             stats->count++;
         }
+    }
+    if (form && first) {
+        stats->low = stats->min;
+        stats->high = stats->max;
+    }
+    if (form) {
+        fill_bins(stats, form, data, bytes);
     }
     return form != NULL;
 }

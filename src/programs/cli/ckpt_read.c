@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct load_job {
     struct stoker_checkpoint_load *load;
@@ -22,7 +23,11 @@ static int next(void *self, struct stoker_error *error)
 
 static void draw(const void *self)
 {
-    const struct stoker_checkpoint_progress *progress = &((const struct load_job *)self)->progress;
+    ckpt_draw(&((const struct load_job *)self)->progress);
+}
+
+void ckpt_draw(const struct stoker_checkpoint_progress *progress)
+{
     char line[120], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES];
 
     snprintf(line, sizeof line, "%s of %s", term_bytes(done, progress->bytes_done),
@@ -59,6 +64,43 @@ const char *ckpt_shape(const struct stoker_checkpoint_tensor_info *info, char te
 
 /* ---- verify ---- */
 
+/* Reads the ranges in pieces, and waits between them. Changes the ranges. */
+static int load_slowly(const struct args *args, struct stoker_checkpoint *checkpoint,
+                       struct stoker_checkpoint_range *ranges, size_t count)
+{
+    uint64_t start = term_clock_ns(), done = 0;
+    int status = EXIT_FINE;
+
+    for (size_t first = 0, some; status == EXIT_FINE && first < count; first += some) {
+        struct stoker_checkpoint_range rest = ranges[first];
+        uint64_t bytes = 0, due_ns, now_ns;
+
+        for (some = 0; first + some < count && bytes < CKPT_PIECE_BYTES; some++) {
+            bytes += ranges[first + some].bytes;
+        }
+        if (some == 1 && bytes > CKPT_PIECE_BYTES) { /* a part of a large tensor */
+            bytes = ranges[first].bytes = CKPT_PIECE_BYTES;
+        }
+        status = ckpt_load(checkpoint, ranges + first, some);
+        done += bytes;
+        due_ns = (uint64_t)((double)done / (double)args->bandwidth * 1e9);
+        now_ns = term_clock_ns() - start;
+        if (due_ns > now_ns) {
+            struct timespec wait = {(time_t)((due_ns - now_ns) / 1000000000u),
+                                    (long)((due_ns - now_ns) % 1000000000u)};
+
+            (void)nanosleep(&wait, NULL);
+        }
+        if (bytes < rest.bytes && some == 1) {
+            rest.offset += bytes;
+            rest.bytes -= bytes;
+            ranges[first] = rest;
+            some = 0;
+        }
+    }
+    return status;
+}
+
 /* Reads all tensors of a step without buffers. */
 static int verify_step(const struct args *args, struct stoker_engine *engine, const char *path,
                        uint64_t step)
@@ -81,7 +123,9 @@ static int verify_step(const struct args *args, struct stoker_engine *engine, co
         (void)stoker_checkpoint_tensor(checkpoint, i, &tensor, NULL);
         ranges[i] = (struct stoker_checkpoint_range){.tensor = i, .bytes = tensor.bytes};
     }
-    status = ranges ? ckpt_load(checkpoint, ranges, info.tensors) : EXIT_ENVIRONMENT;
+    status = !ranges               ? EXIT_ENVIRONMENT
+             : args->bandwidth > 0 ? load_slowly(args, checkpoint, ranges, info.tensors)
+                                   : ckpt_load(checkpoint, ranges, info.tensors);
     free(ranges);
     if (status == EXIT_FINE && args->json) {
         json_open(NULL, '{');
@@ -112,7 +156,15 @@ int ckpt_verify(const struct args *args, struct stoker_engine *engine)
     int status = ckpt_step(args, &number), worst = EXIT_FINE;
 
     if (status != EXIT_FINE || !args->all) {
+        bool sealed = false;
+
         main_defer_signals(true);
+        if (status == EXIT_FINE) {
+            status = ckpt_check_seal(args, engine, &sealed);
+            if (status != EXIT_FINE || sealed) {
+                return status;
+            }
+        }
         return status != EXIT_FINE ? status : verify_step(args, engine, args->paths[0], number);
     }
     status = stoker_checkpoint_list_open(&list, engine, args->paths[0], &error);
@@ -153,6 +205,22 @@ static int read_stats(struct stoker_checkpoint *checkpoint, uint64_t index,
     return status;
 }
 
+/* A character of eight heights for each bin of the histogram. */
+static void print_sparkline(const struct ckpt_stats *stats)
+{
+    static const char *const heights[] = {"\u2581", "\u2582", "\u2583", "\u2584",
+                                          "\u2585", "\u2586", "\u2587", "\u2588"};
+    uint64_t most = 1;
+
+    for (size_t i = 0; i < CKPT_BINS; i++) {
+        most = stats->bins[i] > most ? stats->bins[i] : most;
+    }
+    for (size_t i = 0; i < CKPT_BINS; i++) {
+        fputs(stats->bins[i] == 0 ? " " : heights[stats->bins[i] * 7 / most], stdout);
+    }
+    fputs("  ", stdout);
+}
+
 static void print_tensor(const struct args *args,
                          const struct stoker_checkpoint_tensor_info *tensor,
                          const struct ckpt_stats *stats)
@@ -178,6 +246,13 @@ static void print_tensor(const struct args *args,
             json_double("min", stats->count > 0 ? stats->min : (double)NAN);
             json_double("max", stats->count > 0 ? stats->max : (double)NAN);
             json_double("mean", mean);
+            json_double("low", stats->low);
+            json_double("high", stats->high);
+            json_open("histogram", '[');
+            for (size_t i = 0; i < CKPT_BINS; i++) {
+                json_u64(NULL, stats->bins[i]);
+            }
+            json_close(']');
         }
         if (numbers || tensor->counted) {
             json_u64("nan", nan);
@@ -190,6 +265,7 @@ static void print_tensor(const struct args *args,
            term_bytes(bytes, tensor->bytes));
     if (numbers && stats->count > 0) {
         printf("min %-11.4g max %-11.4g mean %-11.4g ", stats->min, stats->max, mean);
+        print_sparkline(stats);
     }
     if (nan > 0 || inf > 0) {
         printf("%llu NaN, %llu Inf  ", (unsigned long long)nan, (unsigned long long)inf);
@@ -203,6 +279,7 @@ int ckpt_inspect(const struct args *args, struct stoker_engine *engine)
     struct stoker_checkpoint_info info = {.struct_size = sizeof info};
     struct stoker_checkpoint *checkpoint = NULL;
     uint8_t *piece = malloc(CKPT_PIECE_BYTES);
+    FILE *page = NULL;
     char bytes[TERM_NUMBER_BYTES];
     uint64_t step;
     int status = ckpt_step(args, &step);
@@ -212,7 +289,9 @@ int ckpt_inspect(const struct args *args, struct stoker_engine *engine)
     if (status == EXIT_FINE) {
         (void)stoker_checkpoint_info(checkpoint, &info, NULL);
     }
-    if (status == EXIT_FINE && !args->json) {
+    if (status == EXIT_FINE && args->html) {
+        status = ckpt_page_open(args->html, &info, &page);
+    } else if (status == EXIT_FINE && !args->json) {
         term_text(info.path);
         printf(": %s in %llu files of %u ranks, values ", term_bytes(bytes, info.bytes),
                (unsigned long long)info.files, info.ranks);
@@ -227,9 +306,16 @@ int ckpt_inspect(const struct args *args, struct stoker_engine *engine)
         if (args->deep) {
             status = read_stats(checkpoint, i, &tensor, piece, &stats);
         }
-        if (status == EXIT_FINE) {
+        if (status == EXIT_FINE && page) {
+            ckpt_page_add(page, &tensor, &stats);
+        } else if (status == EXIT_FINE) {
             print_tensor(args, &tensor, &stats);
         }
+    }
+    if (page) {
+        int closed = ckpt_page_close(page, args->html);
+
+        status = status == EXIT_FINE ? closed : status;
     }
     stoker_checkpoint_close(checkpoint);
     free(piece);

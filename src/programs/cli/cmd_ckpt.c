@@ -11,20 +11,30 @@ static int run(struct args *args);
 const struct command command_ckpt = {
     .name = "ckpt",
     .bit = COMMAND_CKPT,
-    .usage = "ls|verify|inspect|diff|pin|unpin|rm|gc [options] PATH...",
+    .usage = "ls|verify|inspect|diff|convert|cp|repair|seal|probe|advise|pin|unpin|rm|gc [options] "
+             "PATH...",
     .summary = "List, verify, show, compare, pin and remove checkpoints",
-    .more = "PATH is a folder or URL of checkpoints, a step, or a .safetensors file.\n"
-            "inspect, diff and verify also read files of torch.save(), folders of\n"
-            "torch.distributed.checkpoint, and sharded models of Hugging Face.\n\n"
-            "  ls PATH        steps with status, size and values\n"
-            "  verify PATH    reads every byte and compares all hashes (--all: of all steps)\n"
-            "  inspect PATH   tensors; --deep: minimum, maximum, mean, NaN and Inf of each\n"
-            "  diff A B       tensors that differ, the largest change first\n"
-            "  pin, unpin     --step N: retention never removes a pinned step\n"
-            "  rm PATH        --step N: removes a step\n"
-            "  gc PATH        applies --keep-last, --keep-every and --keep-best, and removes what\n"
-            "                 dead saves left; --dry-run only counts\n\n"
-            "Exit status 1: a step is damaged, or the two differ.\n",
+    .more =
+        "PATH is a folder or URL of checkpoints, a step, or a .safetensors file.\n"
+        "inspect, diff and verify also read files of torch.save(), folders of\n"
+        "torch.distributed.checkpoint, and sharded models of Hugging Face.\n\n"
+        "  ls PATH        steps with status, size and values\n"
+        "  verify PATH    reads every byte and compares all hashes (--all: of all steps)\n"
+        "  inspect PATH   tensors; --stats: minimum, maximum, mean, NaN, Inf and a\n"
+        "                 histogram of each; --html FILE: as a page\n"
+        "  diff A B       tensors that differ, the largest change first\n"
+        "  convert A B    writes A as --to stoker, safetensors, hf or torch; default by the name\n"
+        "                 of B: x.safetensors, x.pt (.pth, .bin, .ckpt), else steps of stoker\n"
+        "  cp A B         copies a step to another place, verifies it, and commits it there\n"
+        "  repair PATH    replaces missing and damaged files of a step by those of --from PATH\n"
+        "  seal PATH      writes the hashes of another tool's files beside them, for verify\n"
+        "  probe PATH     tests whether a mount or store can be trusted with checkpoints\n"
+        "  advise         the best interval: --save-seconds S --mtbf S [--nodes N]\n"
+        "  pin, unpin     --step N: retention never removes a pinned step\n"
+        "  rm PATH        --step N: removes a step\n"
+        "  gc PATH        applies --keep-last, --keep-every and --keep-best, and removes what\n"
+        "                 dead saves left; --dry-run only counts\n\n"
+        "Exit status 1: a step is damaged, or the two differ.\n",
     .run = run,
 };
 
@@ -39,9 +49,11 @@ static const struct action {
     const char *name;
     size_t paths;
     int (*run)(const struct args *args, struct stoker_engine *engine);
-} actions[] = {{"ls", 1, run_ls},      {"verify", 1, ckpt_verify}, {"inspect", 1, ckpt_inspect},
-               {"diff", 2, ckpt_diff}, {"pin", 1, run_pin},        {"unpin", 1, run_unpin},
-               {"rm", 1, run_rm},      {"gc", 1, run_gc}};
+} actions[] = {{"ls", 1, run_ls},        {"verify", 1, ckpt_verify}, {"inspect", 1, ckpt_inspect},
+               {"diff", 2, ckpt_diff},   {"pin", 1, run_pin},        {"unpin", 1, run_unpin},
+               {"rm", 1, run_rm},        {"gc", 1, run_gc},          {"convert", 2, ckpt_convert},
+               {"cp", 2, ckpt_cp},       {"repair", 1, ckpt_repair}, {"seal", 1, ckpt_seal},
+               {"probe", 1, ckpt_probe}, {"advise", 0, ckpt_advise}};
 
 #define ACTIONS (sizeof actions / sizeof actions[0])
 
@@ -61,13 +73,15 @@ static int run(struct args *args)
     }
     if (!action) {
         return term_usage("ckpt", "unknown action", args->paths[0],
-                          "use ls, verify, inspect, diff, pin, unpin, rm or gc");
+                          "'stoker help ckpt' lists the actions");
     }
     args->paths++;
     args->path_count--;
     if (args->path_count != action->paths) {
         return term_usage("ckpt",
-                          action->paths == 1 ? "one path is needed" : "two paths are needed",
+                          action->paths == 0   ? "no path is needed"
+                          : action->paths == 1 ? "one path is needed"
+                                               : "two paths are needed",
                           action->name, "'stoker help ckpt' shows what follows");
     }
     status = command_open_engine(args, &engine);

@@ -348,6 +348,11 @@ static int get_checkpoint_gc(void *result, struct stoker_error *error)
     return stoker_checkpoint_gc(engine, folder, &options, result, error);
 }
 
+static int get_checkpoint_probe(void *probe, struct stoker_error *error)
+{
+    return stoker_checkpoint_probe(engine, folder, probe, error);
+}
+
 /* An array of output structs has the caller's stride. */
 static void test_parts(void)
 {
@@ -413,6 +418,7 @@ static const struct row rows[] = {
     OUTPUT(stoker_checkpoint_tensor_info, bytes, get_checkpoint_tensor),
     OUTPUT(stoker_checkpoint_step, bytes, get_checkpoint_step),
     OUTPUT(stoker_checkpoint_gc_result, steps_left, get_checkpoint_gc),
+    OUTPUT(stoker_checkpoint_probe, failures, get_checkpoint_probe),
     OUTPUT(stoker_prewarm_progress, run_ns, get_prewarm),
 };
 

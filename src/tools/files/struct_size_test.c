@@ -335,6 +335,23 @@ static int run_checkpoint_gc(void *options, struct stoker_error *error)
     return stoker_checkpoint_gc(engine, folder, options, NULL, error);
 }
 
+static int open_checkpoint_task(void *options, struct stoker_error *error)
+{
+    struct stoker_checkpoint_task *opened = NULL;
+    int status = stoker_checkpoint_task_open(&opened, engine, options, error);
+
+    stoker_checkpoint_task_close(opened);
+    return status;
+}
+
+static void fill_checkpoint_task(void *options)
+{
+    struct stoker_checkpoint_task_options *task = options;
+
+    task->action = STOKER_CHECKPOINT_CHECK_SEAL;
+    task->source = folder;
+}
+
 static int open_copy(void *options, struct stoker_error *error)
 {
     struct stoker_copy *opened = NULL;
@@ -514,6 +531,8 @@ static const struct row rows[] = {
             fill_checkpoint_writer),
     OPTIONS(stoker_checkpoint_save_options, tree, open_checkpoint_save, fill_nothing),
     OPTIONS(stoker_checkpoint_gc_options, keep_every, run_checkpoint_gc, fill_nothing),
+    OPTIONS(stoker_checkpoint_task_options, shard_bytes, open_checkpoint_task,
+            fill_checkpoint_task),
     OPTIONS(stoker_copy_options, recursive, open_copy, fill_copy),
     OPTIONS(stoker_presign_options, expires_s, presign, fill_presign),
     OPTIONS(stoker_ranges_options, in_flight_max, read_ranges, fill_nothing),

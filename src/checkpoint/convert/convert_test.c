@@ -1,0 +1,234 @@
+/* Goal: a conversion and a copy change no value, a repair replaces what is damaged and only that,
+ * and a seal finds a changed byte.
+ * Method: a step of two tensors, through each action in a folder; damaged files between them.
+ * Covers convert.c, convert_plan.c, torch_pickle.c, torch_zip.c, copy_step.c, seal_files.c,
+ * task_account.c. (ckpt_convert.c: python/tests/test_checkpoint_convert.py.) */
+#include "base/mem.h"
+#include "checkpoint/convert/convert.h"
+#include "test/t.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ELEMENTS 300000u /* of 8 bytes: more than two leaves */
+
+static struct stoker_engine *engine;
+static char folder[] = "/tmp/stoker-convert-XXXXXX";
+static uint64_t numbers[ELEMENTS];
+static const char tree[] = "{\"dict\":{\"w\":{\"torch\":\"w\"},\"e\":[1,{\"int\":\"-129\"},2.5,"
+                           "{\"bytes\":\"AIA=\"},{\"tuple\":[null,true]}]}}";
+
+static const char *path_of(const char *name)
+{
+    static char paths[64][200];
+    static unsigned turn;
+
+    turn = (turn + 1) % 64;
+    snprintf(paths[turn], sizeof paths[turn], "%s/%s", folder, name);
+    return paths[turn];
+}
+
+static void save(void)
+{
+    struct stoker_checkpoint_writer_options options = {.struct_size = sizeof options,
+                                                       .path = path_of("run")};
+    uint64_t shape[2] = {ELEMENTS / 2, 2};
+    struct stoker_checkpoint_tensor tensors[2] = {{"w", "I64", shape, 2, numbers},
+                                                  {"v", "U8", shape + 1, 1, "ab"}};
+    struct stoker_checkpoint_save_options what = {
+        .struct_size = sizeof what, .step = 5, .tensors = tensors, .tensor_count = 2, .tree = tree};
+    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_save *running = NULL;
+    int status;
+
+    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
+    T_EQ("save", stoker_checkpoint_save_open(&running, writer, &what, NULL), 0);
+    T_EQ("copy", stoker_checkpoint_save_copy(running, 60000, NULL), 0);
+    while ((status = stoker_checkpoint_save_next(running, 1000, NULL, NULL)) == 1) {
+    }
+    T_EQ("saved", status, 0);
+    stoker_checkpoint_save_close(running);
+    stoker_checkpoint_writer_close(writer);
+}
+
+/* Runs a task. files_out: that were written. */
+static int run_task(struct stoker_checkpoint_task_options options, uint64_t *files_out,
+                    struct stoker_error *error)
+{
+    struct stoker_checkpoint_progress progress = {.struct_size = sizeof progress};
+    struct stoker_checkpoint_task *task = NULL;
+    int status;
+
+    options.struct_size = sizeof options;
+    options.step = options.destination_step = STOKER_CHECKPOINT_LATEST;
+    status = stoker_checkpoint_task_open(&task, engine, &options, error);
+    while (status >= 0 &&
+           (status = stoker_checkpoint_task_next(task, 1000, &progress, error)) == 1) {
+    }
+    stoker_checkpoint_task_close(task);
+    if (files_out) {
+        *files_out = progress.files_done;
+    }
+    return status;
+}
+
+/* Whether a checkpoint has the tensors. */
+static void check(const char *name, const char *kind)
+{
+    struct stoker_checkpoint_info info = {.struct_size = sizeof info};
+    struct stoker_checkpoint *checkpoint = NULL;
+    struct stoker_checkpoint_load *load = NULL;
+    struct stoker_error error = {0};
+    uint64_t *data = stk_alloc(ELEMENTS, sizeof *data);
+    struct stoker_checkpoint_range range = {.bytes = ELEMENTS * sizeof *data, .buffer = data};
+    int status;
+
+    T_EQ("open",
+         stoker_checkpoint_open(&checkpoint, engine, path_of(name), STOKER_CHECKPOINT_LATEST,
+                                &error),
+         0);
+    T_EQ("info", stoker_checkpoint_info(checkpoint, &info, &error), 0);
+    T_STR("kind", info.kind, kind);
+    T_EQ("tensors", info.tensors, 2);
+    T_EQ("find", stoker_checkpoint_find(checkpoint, "w", &range.tensor, &error), 0);
+    T_EQ("load", stoker_checkpoint_load_open(&load, checkpoint, &range, 1, &error), 0);
+    while ((status = stoker_checkpoint_load_next(load, 1000, NULL, &error)) == 1) {
+    }
+    T_EQ("loaded", status, 0);
+    T_TRUE("values", memcmp(data, numbers, sizeof numbers) == 0);
+    stoker_checkpoint_load_close(load);
+    stoker_checkpoint_close(checkpoint);
+    stk_free(data);
+}
+
+static void test_conversions(void)
+{
+    static const struct {
+        uint32_t kind;
+        const char *name, *found;
+    } rows[] = {{STOKER_CHECKPOINT_KIND_STOKER, "again", "stoker"},
+                {STOKER_CHECKPOINT_KIND_SAFETENSORS, "a.safetensors", "safetensors"},
+                {STOKER_CHECKPOINT_KIND_HUGGINGFACE, "hf", "huggingface"},
+                {STOKER_CHECKPOINT_KIND_TORCH, "a.pt", "torch"}};
+    struct stoker_error error = {0};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        bool whole = rows[i].kind != STOKER_CHECKPOINT_KIND_TORCH; /* the tree has only w */
+
+        T_EQ(rows[i].name,
+             run_task((struct stoker_checkpoint_task_options){.action = STOKER_CHECKPOINT_CONVERT,
+                                                              .source = path_of("run"),
+                                                              .destination = path_of(rows[i].name),
+                                                              .kind = rows[i].kind,
+                                                              .shard_bytes = 1000},
+                      NULL, &error),
+             0);
+        if (whole) {
+            check(rows[i].name, rows[i].found);
+        }
+    }
+    T_EQ("back",
+         run_task((struct stoker_checkpoint_task_options){.action = STOKER_CHECKPOINT_CONVERT,
+                                                          .source = path_of("a.pt"),
+                                                          .destination = path_of("b"),
+                                                          .kind = STOKER_CHECKPOINT_KIND_STOKER},
+                  NULL, &error),
+         0);
+    T_EQ("no kind",
+         run_task((struct stoker_checkpoint_task_options){.action = STOKER_CHECKPOINT_CONVERT,
+                                                          .source = "a",
+                                                          .destination = "b"},
+                  NULL, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_EQ("no action",
+         run_task((struct stoker_checkpoint_task_options){.source = "a", .destination = "b"}, NULL,
+                  &error),
+         STOKER_ERROR_ARGUMENT);
+}
+
+static void change_byte(const char *path, long offset)
+{
+    FILE *file = fopen(path, "r+b");
+    int byte;
+
+    T_TRUE("file", file != NULL);
+    fseek(file, offset, SEEK_SET);
+    byte = fgetc(file);
+    fseek(file, offset, SEEK_SET);
+    fputc(byte ^ 1, file);
+    fclose(file);
+}
+
+static void test_copy_and_repair(void)
+{
+    struct stoker_checkpoint_task_options copy = {.action = STOKER_CHECKPOINT_COPY};
+    struct stoker_checkpoint_task_options repair = {.action = STOKER_CHECKPOINT_REPAIR};
+    struct stoker_error error = {0};
+    uint64_t files;
+
+    copy.source = repair.source = path_of("run");
+    copy.destination = repair.destination = path_of("copy");
+    T_EQ("copy", run_task(copy, NULL, &error), 0);
+    check("copy", "stoker");
+    T_EQ("again", run_task(copy, NULL, &error), -EEXIST);
+    T_EQ("whole", run_task(repair, &files, &error), 0);
+    T_EQ("nothing", files, 0);
+    change_byte(path_of("copy/step-0000000005/shard-00000.safetensors"), 1500000);
+    T_EQ("repair", run_task(repair, &files, &error), 0);
+    T_EQ("one", files, 1);
+    check("copy", "stoker");
+    change_byte(path_of("copy/step-0000000005/stoker.checkpoint.json"), 100);
+    T_EQ("repair", run_task(repair, &files, &error), 0);
+    T_EQ("one", files, 1);
+    check("copy", "stoker");
+    change_byte(path_of("run/step-0000000005/shard-00000.safetensors"), 1500000);
+    copy.destination = path_of("third");
+    error = (struct stoker_error){0};
+    T_EQ("damaged source", run_task(copy, NULL, &error), STOKER_ERROR_CORRUPT);
+    T_HAS("damaged source", error.where, "shard-00000.safetensors");
+    T_TRUE("no step", access(path_of("third/step-0000000005"), F_OK) != 0);
+    change_byte(path_of("run/step-0000000005/shard-00000.safetensors"), 1500000);
+}
+
+static void test_seal(void)
+{
+    struct stoker_checkpoint_task_options seal = {.action = STOKER_CHECKPOINT_SEAL};
+    struct stoker_checkpoint_task_options checked = {.action = STOKER_CHECKPOINT_CHECK_SEAL};
+    struct stoker_error error = {0};
+
+    seal.source = checked.source = path_of("hf");
+    T_EQ("no seal", run_task(checked, NULL, &error), -ENOENT);
+    T_EQ("seal", run_task(seal, NULL, &error), 0);
+    T_EQ("sealed", run_task(checked, NULL, &error), 0);
+    change_byte(path_of("hf/model-00001-of-00002.safetensors"), 5000);
+    error = (struct stoker_error){0};
+    T_EQ("changed", run_task(checked, NULL, &error), STOKER_ERROR_CORRUPT);
+    T_HAS("changed", error.where, "model-00001-of-00002.safetensors");
+    change_byte(path_of("hf/model-00001-of-00002.safetensors"), 5000);
+    change_byte(path_of("hf/stoker.seal"), 30);
+    T_EQ("changed seal", run_task(checked, NULL, &error), STOKER_ERROR_CORRUPT);
+}
+
+int main(void)
+{
+    struct stoker_engine_options options = {
+        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
+    char command[100];
+
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        numbers[i] = i * i;
+    }
+    T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    save();
+    test_conversions();
+    test_copy_and_repair();
+    test_seal();
+    stoker_engine_close(engine);
+    T_EQ("memory", stk_mem_alive(), 0);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    T_EQ("removed", system(command), 0);
+    return t_finish();
+}
