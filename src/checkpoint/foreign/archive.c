@@ -32,9 +32,9 @@ static int fail(const char *what, const char *name, struct stoker_error *error)
                     name ? "member " : "end of the archive", name ? name : "");
 }
 
-/* Where the directory is. */
+/* The place of the directory. */
 struct place {
-    uint64_t offset, bytes, count, end; /* end: where the records behind it begin */
+    uint64_t offset, bytes, count, end; /* end: the start of the records after it */
 };
 
 static int read_end64(struct stk_foreign_source *source, uint64_t end, struct place *place,
@@ -183,7 +183,7 @@ static int check_member(const uint8_t *entry, const struct stk_archive_member *m
     return packed == member->bytes ? 0 : fail("a stored member has two sizes", member->name, error);
 }
 
-/* Parses one entry. *at moves behind it. */
+/* Parses one entry. *at moves after it. */
 static int parse_entry(struct stk_view directory, size_t *at, struct stk_archive_member *member,
                        char **names, struct stoker_error *error)
 {

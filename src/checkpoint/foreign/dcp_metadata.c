@@ -88,7 +88,7 @@ static bool is_count(const struct stk_pickle_value *value, uint64_t *number_out)
     return true;
 }
 
-/* A file beside the metadata: no folder, no hidden tricks. */
+/* A file next to the metadata: a plain name without a folder. */
 static bool is_file_name(struct stk_view name)
 {
     return name.bytes > 0 && name.bytes < 256 && name.data[0] != '.' &&

@@ -8,7 +8,7 @@
 
 #define STK_DCP_NAME_BYTES 4096u
 
-/* Where an item is: a chunk of a tensor, or the bytes of a value. */
+/* The place of an item: a chunk of a tensor, or the bytes of a value. */
 struct stk_dcp_item {
     struct stk_view name; /* fqn; borrowed from the pickle, as file */
     struct stk_view file; /* a plain file name */

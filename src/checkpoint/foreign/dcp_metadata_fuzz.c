@@ -1,4 +1,4 @@
-/* Fuzz of dcp_metadata.c: the input is a .metadata. What is accepted has plain file names, and
+/* Fuzz of dcp_metadata.c: the input is a .metadata. An accepted one has plain file names, and
  * chunks with as many dimensions as their tensor. */
 #include "base/mem.h"
 #include "checkpoint/foreign/dcp_metadata.h"

@@ -68,8 +68,8 @@ struct stk_foreign_run {
 int stk_foreign_runs(const struct stk_foreign_tensor *tensor, uint64_t begin, uint64_t end,
                      int (*visit)(void *context, const struct stk_foreign_run *run), void *context);
 
-/* What a path is, from its name and content. Returns 0 and sets *kind_out to "torch", "dcp",
- * "huggingface", "safetensors" or NULL (nothing that is known); or an error of reading, or
+/* Detects the kind of a path from its name and content. Returns 0 and sets *kind_out to "torch",
+ * "dcp", "huggingface", "safetensors" or NULL (unknown); or an error of reading, or
  * STOKER_ERROR_UNSUPPORTED for a format that is known but not read. */
 int stk_foreign_detect(const struct stk_checkpoint_place *place, const char **kind_out,
                        struct stoker_error *error);

@@ -1,5 +1,5 @@
-/* Goal: checkpoints of other tools are read exactly, and nothing that a hostile file says leads out
- * of it.
+/* Goal: checkpoints of other tools are read exactly, and nothing in a malicious file leads to a
+ * read outside of it.
  * Method: pickles as bytes; archives and a DCP folder written here, then cut and flipped at each
  * byte; ranges of tensors made of random boxes against a copy element by element. Covers pickle.c,
  * pickle_globals.c, part_reader.c, archive.c, torch_file.c, torch_tree.c, open_torch.c,

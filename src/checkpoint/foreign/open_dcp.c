@@ -271,7 +271,7 @@ static int read_value(void *context, uint64_t index, struct stoker_error *error)
                                         .path_bytes = name.bytes,
                                         .error = error};
         memcpy(walk->path, name.data, name.bytes); /* shorter than STK_DCP_NAME_BYTES */
-        stk_json_text_print(&text->values, " ");   /* walk puts a comma behind the first value */
+        stk_json_text_print(&text->values, " ");   /* walk puts a comma after the first value */
         status = stk_torch_walk(walk, stk_pickle_at(&item.file.pickle, item.file.pickle.root));
     }
     status = status < 0 ? fail_item(from, &item, status, error) : 0;
@@ -356,7 +356,7 @@ static int print_tree(struct opening *opening, struct stoker_error *error)
         status = stk_torch_print_text(&tree, metadata->bytes[i], error);
         stk_json_text_print(&tree, ":");
         stk_json_text_add(&tree, text->tree.text, text->tree.bytes);
-        if (text->values.bytes > 1) { /* behind the space */
+        if (text->values.bytes > 1) { /* after the space */
             stk_json_text_add(&values, ",", values.bytes > 1);
             stk_json_text_add(&values, text->values.text + 1, text->values.bytes - 1);
         }

@@ -40,7 +40,7 @@ static int add_tensor(void *context, const char *name, const struct stk_torch_ar
     return 0;
 }
 
-/* The header of a member says where its bytes begin: one read each, many at a time. */
+/* The header of a member has the offset of its bytes: one read each, many at a time. */
 static int locate_one(void *context, uint64_t index, struct stoker_error *error)
 {
     struct opening *opening = context;

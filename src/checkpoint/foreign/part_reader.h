@@ -22,7 +22,7 @@ struct stk_foreign_source {
     uint32_t oldest;
 };
 
-/* Reads exactly these bytes, which lie in the part: STOKER_ERROR_TRUNCATED if not. */
+/* Reads exactly these bytes, which are inside the part: STOKER_ERROR_TRUNCATED if not. */
 int stk_foreign_read(struct stk_foreign_source *source, uint64_t offset, void *data, size_t bytes,
                      struct stoker_error *error);
 void stk_foreign_source_deinit(struct stk_foreign_source *source); /* the file stays open */

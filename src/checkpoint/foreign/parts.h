@@ -54,7 +54,7 @@ int stk_torch_walk(struct stk_torch_walk *walk, const struct stk_pickle_value *v
 int stk_torch_print_text(struct stk_json_text *json, struct stk_view text,
                          struct stoker_error *error);
 
-/* What a new tensor is. */
+/* The description of a new tensor. */
 struct stk_foreign_form {
     const char *name, *dtype;
     const uint64_t *shape;

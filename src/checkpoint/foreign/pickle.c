@@ -104,7 +104,7 @@ static int pop(struct machine *m, uint32_t *value_out)
     return 0;
 }
 
-/* The position behind the last mark. */
+/* The position after the last mark. */
 static int find_mark(const struct machine *m, uint32_t *first_out)
 {
     for (uint32_t i = m->depth; i-- > 0;) {

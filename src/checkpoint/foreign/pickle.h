@@ -105,8 +105,8 @@ const struct stk_pickle_value *stk_pickle_get(const struct stk_pickle *pickle,
 /* Whether the value is an object of this kind of global. */
 bool stk_pickle_is(const struct stk_pickle *pickle, const struct stk_pickle_value *value,
                    uint32_t global_kind);
-/* A tuple of integers of at least 0 (also one in torch.Size()). Returns false if it is none, or has
- * more than capacity. */
+/* Reads a tuple of integers of at least 0 (also one in torch.Size()). Returns false if it is not
+ * one, or has more than capacity. */
 bool stk_pickle_numbers(const struct stk_pickle *pickle, const struct stk_pickle_value *value,
                         uint64_t *numbers, uint32_t capacity, uint32_t *count_out);
 /* pickle_globals.c: NULL if the reader does not know it. */

@@ -260,7 +260,7 @@ static uint32_t inner_dimension(const struct stk_foreign_tensor *tensor,
     while (inner > 0) {
         uint32_t i = inner - 1;
 
-        /* Joining dimension i needs that everything behind it is complete. */
+        /* Joining dimension i needs that everything after it is complete. */
         if (piece->sizes[i] != 1 && piece->strides[i] != run) {
             break;
         }

@@ -158,7 +158,7 @@ static int read_dtype(const struct stk_torch_file *file, const struct stk_pickle
     return 0;
 }
 
-/* The last element must lie in the storage. */
+/* The last element must be inside the storage. */
 static int check_bounds(const struct stk_torch_array *array, uint64_t offset, uint64_t bytes,
                         const char *name, struct stoker_error *error)
 {

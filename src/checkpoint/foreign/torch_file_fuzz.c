@@ -1,5 +1,5 @@
-/* Fuzz of archive.c, torch_file.c and torch_tree.c: the input is a file of torch.save(). Tensors
- * that are accepted lie in their members, and members in the file, without an overlap. */
+/* Fuzz of archive.c, torch_file.c and torch_tree.c: the input is a file of torch.save(). Accepted
+ * tensors are inside their members, and members inside the file, without an overlap. */
 #include "base/mem.h"
 #include "checkpoint/foreign/parts.h"
 

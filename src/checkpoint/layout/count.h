@@ -2,7 +2,7 @@
  *
  *   dtype, bytes of a block -> counts, added to those of the tensor by any thread
  *
- * A page is STK_COUNT_PAGE_BYTES of the buffer of the file, and lies in one tensor. A tensor that
+ * A page is STK_COUNT_PAGE_BYTES of the buffer of the file, and is in one tensor. A tensor that
  * had no page of zeros when it was written, and has one when it is read, has a hole.
  * Owner: the caller. Threads: any. Memory: none. Bound: the bytes. */
 #ifndef CHECKPOINT_LAYOUT_COUNT_H

@@ -10,7 +10,7 @@
  *                    "stoker.tree":"..."}, ...
  *
  * A leaf is leaf_bytes of the buffer (the last one may be shorter), and its digits are its SHA-256.
- * The root is the SHA-256 of all bytes of the header behind the digits of the root, so it depends
+ * The root is the SHA-256 of all bytes of the header after the digits of the root, so it depends
  * on every byte of the file but the first 8 and the text before these digits, which are constant or
  * checked. The buffer begins at a multiple of 4,096 bytes; in files of more than one block, of
  * leaf_bytes. Tensors with a size that is a multiple of 4,096 bytes come first, largest first; then

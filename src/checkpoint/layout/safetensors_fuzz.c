@@ -1,5 +1,5 @@
 /* Fuzz of safetensors.c: the input is the header of a file; its first 4 bytes are the length of the
- * buffer. What is accepted has tensors that fill the buffer. */
+ * buffer. The tensors of an accepted one fill the buffer. */
 #include "base/mem.h"
 #include "checkpoint/layout/safetensors.h"
 

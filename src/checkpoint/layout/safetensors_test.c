@@ -1,5 +1,5 @@
-/* Goal: a layout is aligned, and its header is read back as it was; every damaged or hostile header
- * is refused with a reason. The same tensors give the same bytes.
+/* Goal: a layout is aligned, and its header is read back unchanged; every damaged or malicious
+ * header is refused with a reason. The same tensors give the same bytes.
  * Method: a state of tensors of many sizes is laid out and parsed; each bit of the header is
  * flipped; rows of wrong headers. Covers safetensors.c, safetensors_layout.c, dtype.c,
  * json_text.c. */

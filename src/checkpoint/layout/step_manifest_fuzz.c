@@ -1,5 +1,5 @@
-/* Fuzz of step_manifest.c: the input follows a head with its right hash. What is accepted has plain
- * names, and is written again as a manifest that is accepted. */
+/* Fuzz of step_manifest.c: the input follows a head with its right hash. An accepted manifest has
+ * plain names, and is written again as a manifest that is accepted. */
 #include "base/crypto/digest.h"
 #include "base/crypto/sha256_many.h"
 #include "base/mem.h"

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define ROOT "/run/checkpoints"
-#define BYTES 5000u /* two pages behind the header */
+#define BYTES 5000u /* two pages after the header */
 #define CALLS_MAX 100u
 #define QUESTIONS_MAX 6u /* all answers to so many are tried */
 #define QUESTIONS_MAX_LONG 12u
@@ -149,7 +149,7 @@ static uint32_t cut(uint64_t n, uint64_t choices)
     T_TRUE("all steps of the list", are_listed_right(engine));
     accepted_new += found == 2;
     states++;
-    /* The next process saves the step, and gc() removes what is left. */
+    /* The next process saves the step, and gc() removes the remains. */
     status = found == 2 ? 0 : save_step(engine, 2, "other");
     T_EQ("again", status, 0);
     T_EQ("newest", newest(engine), 2);

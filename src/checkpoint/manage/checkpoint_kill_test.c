@@ -28,7 +28,7 @@
 
 enum victims { ONE_RANK, ALL_RANKS, COORDINATOR, VICTIMS };
 
-/* What the ranks exchange. */
+/* The messages between the ranks. */
 struct shared {
     struct stoker_checkpoint_part parts[RANKS];
     _Atomic uint64_t ready[RANKS]; /* step whose part is in parts */
@@ -198,7 +198,7 @@ static bool has_hidden(void)
     return found;
 }
 
-/* What a new process finds: exits with 0 if all is right. */
+/* Checks the steps in a new process: exits with 0 if all is right. */
 static void verify(void)
 {
     struct stoker_checkpoint_gc_options gc = {.struct_size = sizeof gc, .keep_last = 2};

@@ -1,10 +1,10 @@
-/* Goal: what is saved is loaded bit by bit; a step exists completely or not at all, whatever fails
+/* Goal: a saved state is loaded bit by bit; a step exists completely or not at all, whatever fails
  * and wherever the process is killed or the power is cut; damage is found; retention never removes
  * the last step.
  * Method: a simulated file system: every call fails in turn, the process is killed before every
- * call, with power cuts that lose all or a part of what was not synced, and the disk is full at
- * every byte. Then a real folder, in which bits flip. Covers writer.c, save.c, save_run.c, sink.c,
- * commit.c, checkpoint.c, load.c, list.c, gc.c, place.c. */
+ * call, with power cuts that lose all or a part of the data that was not synced, and the disk is
+ * full at every byte. Then a real folder, in which bits flip. Covers writer.c, save.c, save_run.c,
+ * sink.c, commit.c, checkpoint.c, load.c, list.c, gc.c, place.c. */
 #include "base/mem.h"
 #include "checkpoint/manage/manage.h"
 #include "checkpoint/place/place.h"

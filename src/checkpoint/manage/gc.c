@@ -194,7 +194,7 @@ static void remove_lock(const struct stk_checkpoint_place *place, const char *na
     stk_free(path);
 }
 
-/* Whether a hidden folder is what a dead save or removal left. */
+/* True if a hidden folder was left by a dead save or removal. */
 static bool is_rest(const struct stk_checkpoint_place *place, const char *name, uint64_t age_min_ns)
 {
     return strncmp(name, STK_PLACE_TRASH, sizeof STK_PLACE_TRASH - 1) == 0 ||
@@ -217,8 +217,8 @@ static int remove_rest(const struct stk_checkpoint_place *place, const char *fol
     return status;
 }
 
-/* Removes what dead saves and removals left: first the folders, since the lock of a folder shows
- * whether its save is dead, then the locks. */
+/* Removes the remains of dead saves and removals: first the folders, since the lock of a folder
+ * shows whether its save is dead, then the locks. */
 static int remove_rests(const struct stk_checkpoint_place *place,
                         const struct stoker_checkpoint_gc_options *options,
                         struct stoker_checkpoint_gc_result *result, struct stoker_error *error)
@@ -248,7 +248,7 @@ static int remove_rests(const struct stk_checkpoint_place *place,
     return status;
 }
 
-/* Whether a manifest names a file. *at: where the search begins, and the entry behind the found
+/* True if a manifest names a file. *at: the start of the search, set to the entry after the found
  * one: names in the order of the manifest are found at once. */
 static bool names_file(const struct stk_step_manifest *manifest, const char *name, uint64_t *at)
 {

@@ -226,7 +226,7 @@ int stk_checkpoint_remove_step(const struct stk_checkpoint_place *place, uint64_
     from = stk_place_path(place, folder, NULL);
     to = stk_place_path(place, trash, NULL);
     status = from && to ? 0 : stk_fail_memory(error, "checkpoint");
-    /* What a killed removal left has this name, too. */
+    /* The remains of a killed removal have this name, too. */
     status = status < 0 ? status : stk_place_remove_folder(place, to, error);
     status = status < 0 ? status : stk_io_rename(place->io, from, to, true, error);
     status = status < 0 ? status : stk_io_sync_directory(place->io, place->root, error);

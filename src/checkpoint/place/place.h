@@ -61,12 +61,12 @@ int stk_place_read(const struct stk_checkpoint_place *place, const char *path, u
  * if there is one (stores: unless it has the same bytes). */
 int stk_place_write(const struct stk_checkpoint_place *place, const char *path,
                     struct stk_view bytes, bool if_absent, struct stoker_error *error);
-/* Whether the error of stat or open says that the path does not exist. */
+/* True if the error of stat or open says that the path does not exist. */
 static inline bool stk_place_is_absent(int status)
 {
     return status == -ENOENT || status == -ENOTDIR || status == STOKER_ERROR_MISSING;
 }
-/* Stat without what this process remembers of an object: another one may have changed it. */
+/* Stat without cached metadata of an object: another process may have changed it. */
 int stk_place_stat_now(const struct stk_checkpoint_place *place, const char *path,
                        struct stk_stat *stat_out, struct stoker_error *error);
 /* Nanoseconds since the last change of a file or folder; 0 if that is unknown. */

@@ -397,7 +397,8 @@ static int open_foreign(struct stoker_checkpoint **checkpoint_out, struct stoker
     return 0;
 }
 
-/* Opens what another tool wrote. Returns the given failure and error if it is nothing known. */
+/* Opens a checkpoint of another tool. Returns the given failure and error if its format is
+ * unknown. */
 static int open_other(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
                       const struct stk_checkpoint_place *place, int failure,
                       struct stoker_error *error)

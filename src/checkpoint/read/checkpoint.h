@@ -51,7 +51,7 @@ struct stoker_checkpoint {
 int stk_checkpoint_open_folder(struct stoker_checkpoint **checkpoint_out,
                                struct stoker_engine *engine, const char *path, bool quick,
                                struct stoker_error *error);
-/* Whether this error of opening says that the step is damaged, so that an older one is the newest.
+/* True if this error of opening says that the step is damaged, so that an older one is the newest.
  * Others (no descriptors, no permission, a timeout, a later version) say nothing about the step. */
 static inline bool stk_checkpoint_is_damage(int status)
 {

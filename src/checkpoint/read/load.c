@@ -80,7 +80,7 @@ static bool take_task(struct stoker_checkpoint_load *load, struct task *task)
             continue;
         }
         last = (item->end - 1) / LEAF_BYTES;
-        /* Items that begin in these leaves, or directly behind them, belong to the task. */
+        /* Items that begin in these leaves, or directly after them, belong to the task. */
         for (size_t i = load->locked.item + 1;
              i < load->item_count && load->items[i].file == item->file &&
              load->items[i].begin / LEAF_BYTES <= last + 1 && last < first + TASK_LEAVES;
@@ -100,7 +100,7 @@ static bool take_task(struct stoker_checkpoint_load *load, struct task *task)
     return found;
 }
 
-/* Where the bytes of each leaf of a task are read to. */
+/* The destination of the bytes of each leaf of a task. */
 struct target {
     uint64_t begin, end; /* in the buffer of the file */
     uint8_t *data;
@@ -147,7 +147,7 @@ struct batch {
     bool active, cold;
 };
 
-/* What a thread has beside its batches. */
+/* The state of a thread, without its batches. */
 struct reader {
     struct stoker_checkpoint_load *load; /* borrowed */
     struct stk_queue *queue;             /* NULL: not needed yet, or there is none */
@@ -198,7 +198,8 @@ static bool find_hole(const struct stk_checkpoint_file *file, const struct targe
     return false;
 }
 
-/* A hole passes a check of lengths: what another program or a file system did not write is 0. */
+/* A hole is not detected by a check of lengths: bytes that another program or a file system did not
+ * write are 0. */
 static int fail_hole(const struct stk_checkpoint_file *file, uint64_t page, const char *tensor,
                      struct stoker_error *error)
 {

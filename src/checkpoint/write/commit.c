@@ -1,4 +1,4 @@
-/* Makes files a step: writes the manifest, and gives the folder its name. */
+/* Turns files into a step: writes the manifest, and gives the folder its name. */
 #include "base/mem.h"
 #include "base/options.h"
 #include "checkpoint/write/writer.h"
@@ -145,7 +145,7 @@ static int commit_prefix(const struct stk_checkpoint_place *place, uint64_t step
     int status = path ? stk_place_write(place, path, text, true, error)
                       : stk_fail_memory(error, "checkpoint");
 
-    if (status == -EEXIST) { /* one that is damaged makes room */
+    if (status == -EEXIST) { /* a damaged one is moved away */
         status = stk_checkpoint_check_absent(place, step, error);
         status = status < 0 ? status : stk_place_write(place, path, text, false, error);
     }

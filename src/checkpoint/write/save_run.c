@@ -91,7 +91,7 @@ static uint64_t tensor_of(const struct stk_safetensors *layout, uint64_t offset)
 {
     uint64_t low = 0, high = layout->count;
 
-    while (low < high) { /* the first one that ends behind the byte */
+    while (low < high) { /* the first one that ends after the byte */
         uint64_t middle = low + (high - low) / 2;
 
         if (layout->tensors[middle].offset + layout->tensors[middle].bytes <= offset) {
@@ -103,7 +103,7 @@ static uint64_t tensor_of(const struct stk_safetensors *layout, uint64_t offset)
     return low;
 }
 
-/* Counts NaN, Inf and pages of zeros. No element lies in two blocks: tensors are aligned. */
+/* Counts NaN, Inf and pages of zeros. No element is in two blocks: tensors are aligned. */
 static void count_block(struct stoker_checkpoint_save *save,
                         const struct stk_checkpoint_block *block)
 {
@@ -233,7 +233,7 @@ static int finish(struct stoker_checkpoint_save *save, struct stoker_error *erro
     return status;
 }
 
-/* The last thread removes what a failed save left, so that a full disk has space again. */
+/* The last thread removes the files of a failed save, so that a full disk has space again. */
 static void leave(struct stoker_checkpoint_save *save, int status, const struct stoker_error *error)
 {
     bool last, failed;

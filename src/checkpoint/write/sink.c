@@ -1,5 +1,5 @@
-/* Where the file of a save goes: a file in a folder that has another name until it is complete, or
- * an object. */
+/* The destination of a save: a file in a folder that has another name until it is complete, or an
+ * object. */
 #include "base/mem.h"
 #include "checkpoint/write/writer.h"
 #include "storage/object/store.h"
@@ -41,7 +41,7 @@ static int open_object(struct stk_checkpoint_sink *sink, struct stoker_error *er
                            &options, error);
 }
 
-/* Removes what killed writers of this file left a day ago. */
+/* Removes files that killed writers of this file left more than a day ago. */
 static void remove_old_parts(const struct stk_checkpoint_sink *sink)
 {
     char prefix[sizeof STK_PLACE_HIDDEN + sizeof sink->name];

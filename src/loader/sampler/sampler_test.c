@@ -177,7 +177,7 @@ static void test_rows(void)
     stoker_engine_close(engine);
 }
 
-/* The size of a text member equals its column; lists of ids and keys; refusals. */
+/* Lists of ids, keys and weights; refusals. */
 static void test_lists(void)
 {
     static const uint64_t ids[] = {5, 119, 5, 0}, wrong[] = {120};

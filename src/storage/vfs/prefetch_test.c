@@ -41,7 +41,7 @@ static uint64_t in_use(struct bringing *bringing)
     return atomic_load(&bringing->budget.bytes);
 }
 
-/* Sends reads one behind the other over all of the file; each has a status, or is right. */
+/* Sends reads one after the other over all of the file; each has a status, or is right. */
 static void read_through(struct bringing *bringing, const char *name, uint32_t step, int64_t status)
 {
     uint32_t capacity = stk_read_capacity(step);
@@ -95,7 +95,7 @@ static void await_asked(uint32_t count)
     T_TRUE("asked", atomic_load(&asked) >= count);
 }
 
-/* Once brought, nothing is asked for again; once read, its memory goes back. */
+/* After a prefetch no request is repeated; after a read, its memory is released. */
 static void test_bring(const char *url)
 {
     struct bringing it;
@@ -134,7 +134,7 @@ static void test_bring(const char *url)
     stk_pages_free(buffer, FILE_BYTES);
 }
 
-/* A walk looks at all of it, and leaves it; what is read but for one piece stays. */
+/* A walk touches all blocks, and keeps them; a file that is read except for one piece stays. */
 static void test_peek(const char *url)
 {
     struct bringing it;
@@ -162,14 +162,15 @@ static void test_peek(const char *url)
     stk_pages_free(buffer, FILE_BYTES);
 }
 
-/* What fails is told to who waits, with the error of the store; what may pass does. */
+/* A failure is reported to waiting reads, with the error of the store; a temporary one is
+ * retried. */
 static void test_bring_faults(const char *url, const struct row *row)
 {
     struct bringing it;
 
     open_bringing(&it, url, 4 * FILE_BYTES,
                   row->status < 0 && row->count > 100 ? HASTY_MS : TIMEOUT_MS);
-    /* What may pass does so, whenever this thread comes to the next line. */
+    /* The temporary failure ends whenever this thread comes to the next line. */
     set_fault(row->fault, row->from, row->status < 0 && row->count > 1 ? 100000 : row->count);
     stk_vfs_prefetch(it.file, &it);
     if (row->from == 0 && (row->status == 0 || row->count > 1)) {
@@ -191,7 +192,7 @@ static void test_bring_ends(const char *url)
 
     open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
     set_fault(NONE, 0, 0);
-    do { /* some may have come before this thread goes on */
+    do { /* some may have arrived before this thread continues */
         stk_vfs_prefetch(it.file, &it);
     } while (stk_vfs_prefetch_trim(it.io) > 0 && stk_clock_ns() < until_ns);
     T_TRUE("what flies stays", stk_vfs_is_prefetched(it.file, 0, FILE_BYTES));
@@ -202,7 +203,7 @@ static void test_bring_ends(const char *url)
     T_EQ("given back", in_use(&it), 0);
     read_through(&it, "read", 5000000, 0);
 
-    /* Its owner lets go of what never comes: who waits for it asks by himself. */
+    /* The owner drops an object that never arrives: a waiting read sends its own request. */
     set_fault(SILENT, 0, BROUGHT_BLOCKS);
     stk_vfs_prefetch(it.file, &it);
     T_EQ("queue", stk_io_queue_open(it.io, &queue, NULL), 0);
@@ -221,7 +222,7 @@ static void test_bring_ends(const char *url)
     }
     T_EQ("let go", in_use(&it), 0);
 
-    /* A queue is closed while its read waits for what never comes. */
+    /* A queue is closed while its read waits for data that never arrives. */
     set_fault(SILENT, 0, 1000);
     stk_vfs_prefetch(it.file, &it);
     T_EQ("taken", stk_io_submit(it.io, queue, &read), 1);
@@ -231,8 +232,8 @@ static void test_bring_ends(const char *url)
     stk_pages_free(buffer, STK_IO_ALIGN);
 }
 
-/* What was brought and is not as its checksum says is not given to who opened it later, though each
- * byte of it lies in memory; who reads all of it by himself, and well, is not concerned. */
+/* A prefetched object that does not match its checksum is not used for later openers, though each
+ * byte of it is in memory; a file that reads all bytes by itself, correctly, is not affected. */
 static void test_bring_damaged(const char *url)
 {
     struct stk_file *late = NULL, *anew = NULL;
@@ -253,7 +254,7 @@ static void test_bring_damaged(const char *url)
         stk_io_close_file(it.io, late);
         close_bringing(&it);
     }
-    for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) { /* until all of it has come */
+    for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) { /* until all of it has arrived */
         (void)stk_io_read_wait(it.io, late, at, &byte, 1);
     }
     for (uint64_t at = 0; at < FILE_BYTES; at += 5u << 20) {

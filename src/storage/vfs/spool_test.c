@@ -1,5 +1,5 @@
 /* Goal: an object whose server sends no ranges, or no size, is fetched once, however many threads
- * read it and in whatever parts; what breaks off is an error.
+ * read it and in whatever parts; a body that breaks off is an error.
  * Method: a server that ignores ranges and counts its bodies, and threads that open the same object
  * at the same time. */
 #include "storage/vfs/spool.h"
@@ -103,7 +103,8 @@ static void test_once(struct stk_io *io, const char *url)
     struct stoker_error error = {0};
     struct stk_file *file = NULL;
 
-    T_EQ(url, stk_io_open_file(io, url, &file, &error), 0); /* and stays open beside the others */
+    /* and stays open together with the others */
+    T_EQ(url, stk_io_open_file(io, url, &file, &error), 0);
     for (uint32_t i = 0; i < THREADS; i++) {
         readers[i] = (struct reader){.io = io, .url = url};
         T_EQ("thread", pthread_create(&readers[i].thread, NULL, read_all, &readers[i]), 0);

@@ -14,7 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-/* calm: has more time, for what is too slow on a busy machine; NULL: there is none. */
+/* calm: has more time, for cases that are too slow on a busy machine; NULL: there is none. */
 static void check_row(struct stk_io *io, struct stk_io *calm, const char *url,
                       const struct row *row)
 {
@@ -37,8 +37,8 @@ static void check_row(struct stk_io *io, struct stk_io *calm, const char *url,
     }
     T_EQ(row->name, got, row->status < 0 ? row->status : (int64_t)FILE_BYTES);
     T_TRUE(row->name, got < 0 || memcmp(buffer, content, FILE_BYTES) == 0);
-    /* Bytes that were not asked for, or are of another version, are nowhere. (A byte of FLIP is
-     * where it was sent, and the read fails of it.) */
+    /* Bytes that were not requested, or are of another version, are nowhere. (A byte of FLIP is in
+     * its place, and the read fails because of it.) */
     for (uint32_t i = row->fault == FLIP; i < FILE_BYTES; i += 4099) {
         if (!T_TRUE(row->name, buffer[i] == content[i] || buffer[i] == 0xee)) {
             break;
@@ -167,7 +167,7 @@ static const struct {
      STOKER_ERROR_CORRUPT},
 };
 
-/* Longer than any key, told in pieces: never a name that was cut. */
+/* Longer than any key, sent in pieces: never a truncated name. */
 static void test_long_key(struct stk_io *io)
 {
     static char text[8192];
@@ -184,7 +184,7 @@ static void test_long_key(struct stk_io *io)
     check_error("a key too long", &error);
 }
 
-/* What is listed twice is there once; an object may have the name of a folder. */
+/* An entry that is listed twice is returned once; an object may have the name of a folder. */
 static void test_listed_twice(struct stk_io *io)
 {
     struct stk_listing listing = {0};
@@ -254,7 +254,7 @@ static void test_list(struct stk_io *io)
         T_EQ(what, atomic_load(&requests), count);                                                 \
     } while (0)
 
-/* What a URL is takes two answers; the second is the listing that comes next, once. */
+/* The kind of a URL takes two answers; the second is the listing that is requested next, once. */
 static void test_folder(struct stk_io *io)
 {
     static const char whole[] = "<ListBucketResult><IsTruncated>false</IsTruncated>"
@@ -281,7 +281,7 @@ static void test_folder(struct stk_io *io)
     stk_listing_free(&listing);
     T_ASKS("once", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
     stk_listing_free(&listing);
-    for (size_t i = 0; i < STK_COUNT(forgotten); i++) { /* what is gone may have been the last */
+    for (size_t i = 0; i < STK_COUNT(forgotten); i++) { /* the removed one may have been the last */
         stk_vfs_set_metadata(io, forgotten[i], NULL);
         T_ASKS(forgotten[i], stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 2);
     }
@@ -320,7 +320,7 @@ static void test_queue(struct stk_io *io, const char *url, const char *local_pat
     T_EQ("open", stk_io_open_file(io, local_path, &files[1], NULL), 0);
     T_EQ("queue", stk_io_queue_open(io, &queue, NULL), 0);
     for (uint32_t i = 0; i < READS; i++) {
-        /* Each third is local; the last lies behind the end. */
+        /* Each third is local; the last is past the end. */
         reads[i] = (struct stk_read){
             .file = files[i % 3 == 2],
             .offset = i == READS - 1 ? FILE_BYTES + 5ull : i * 400009ull,
@@ -356,7 +356,7 @@ static void test_queue(struct stk_io *io, const char *url, const char *local_pat
     stk_pages_free(memory, READS * (READ_BYTES + 2ull * STK_IO_ALIGN));
 }
 
-/* What is in flight when a queue is closed is its submitter's again, and never lost. */
+/* Reads in flight when a queue is closed are returned to their submitter, and never lost. */
 static void test_close(struct stk_io *io, const char *url)
 {
     uint8_t *memory = stk_pages_alloc(8 * STK_IO_ALIGN);
@@ -387,7 +387,7 @@ static void test_close(struct stk_io *io, const char *url)
     stk_pages_free(memory, 8 * STK_IO_ALIGN);
 }
 
-/* Tries that brought something do not count against those that bring nothing. */
+/* Attempts with progress do not count like those without. */
 static void test_far_between(struct stk_io *io, const char *url)
 {
     static uint8_t bytes[1u << 20];
@@ -508,7 +508,7 @@ int main(void)
         test_close(io, urls[i]);
         T_EACH(row, row, rows)
         {
-            /* What can only fail at the deadline does so soon. */
+            /* A request that can only fail at the deadline fails soon. */
             if (row->status < 0 && row->count > 100) {
                 check_row(hasty, io, urls[i], row);
             } else {

@@ -28,7 +28,7 @@
 #define HASTY_MS 600u
 #define BREAKS 14u /* more than STK_STORE_ATTEMPTS_MAX */
 
-/* What the server does, to each request for bytes of the file whose turn it is. */
+/* The behaviour of the server, for each request for bytes of the current file. */
 enum fault {
     NONE = 0,
     BREAK,       /* ends after half of the body */
@@ -41,9 +41,9 @@ enum fault {
     OTHER_RANGE, /* Content-Range is another */
     NO_RANGE,    /* 206 without Content-Range */
     SHORT,       /* Content-Length, and Content-Range, of less */
-    WHOLE,       /* 200 and the whole file */
+    WHOLE,       /* 200 and the complete file */
     OTHER_WHOLE, /* the same of another size */
-    UNTOLD,      /* half of the body, of which no length is told */
+    UNTOLD,      /* half of the body, without a length */
     OTHER_TAG,   /* the ETag of another version */
     GONE,        /* 412 */
     FORBIDDEN,   /* 403 */
@@ -56,7 +56,7 @@ static _Atomic uint32_t fault, fault_from, fault_count; /* which requests have i
 static _Atomic uint32_t asked, connections, requests;   /* asked: for bytes */
 static uint8_t *content;
 static const char *list_answer = "";
-static struct stk_checksum seals[2]; /* of the file, as S3 and as the web tell it */
+static struct stk_checksum seals[2]; /* of the file, in S3's and in a web server's form */
 
 static bool send_error(int fd, const char *line, const char *code)
 {
@@ -138,7 +138,8 @@ static bool answer(int fd, const char *path, const char *head)
     if (!strstr(path, "/file")) {
         return send_error(fd, "404 Not Found", "NoSuchKey");
     }
-    if (strncmp(head, "HEAD ", 5) == 0) { /* S3 tells the sum of the whole so only */
+    /* S3 reports the checksum of the whole object only this way */
+    if (strncmp(head, "HEAD ", 5) == 0) {
         char text[STK_CHECKSUM_TEXT_BYTES], told[512];
 
         stk_checksum_text(&seals[0], text);
@@ -176,7 +177,7 @@ static bool answer(int fd, const char *path, const char *head)
     case FORBIDDEN:
         return send_error(fd, "403 Forbidden", "AccessDenied");
     default:
-        /* Only one who says which version is given bytes of it. */
+        /* Only a request that names the version gets its bytes. */
         return strcasestr(head, "\nIf-Match: \"one\"") ? send_range(fd, first, last, kind)
                                                        : send_error(fd, "400 Bad", "NoIfMatch");
     }
