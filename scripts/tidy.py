@@ -47,8 +47,9 @@ CALLS = [
      None, "return a struct stoker_error; only the command speaks to the user"),
     ("outside", "open openat creat fopen read pread preadv readv clock_gettime gettimeofday time"
      " rand random srand getrandom nanosleep usleep sleep",
-     # The last two are memory that processes share, and locked files of this user.
-     r"src/io/(posix/)?[^/]*|src/storage/(throttle/shared_limits_file|upload/upload_record)\.c",
+     # The last ones are memory that processes share, and locked files of this user.
+     r"src/io/(posix/)?[^/]*"
+     r"|src/storage/(throttle/shared_limits_file|upload/upload_record|cache/cache_[a-z]*)\.c",
      "go through io/io.h, so that tests can simulate it"),
 ]
 # Programs that speak to the user and own their process: they may call what they like.

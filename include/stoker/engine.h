@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 struct stoker_external_fs; /* stoker/external.h */
+struct stoker_cache;       /* stoker/cache.h */
 
 /* Worker threads, I/O queues and a memory budget that the loaders of a process share. Any thread.
  * After fork(), calls in the child return STOKER_ERROR_FORKED. */
@@ -59,6 +60,8 @@ struct stoker_engine_options {
     uint32_t single_flight_timeout_ms; /* if another process of this user is listing the same path,
                                           opening a data set waits this long for its result, then
                                           lists the path itself; default 600,000 */
+    struct stoker_cache *cache; /* blocks of objects on disks of this machine; the engine keeps it
+                                   alive; NULL: the one of STOKER_CACHE_DIR, else none */
 };
 
 /* Opens an engine and starts its threads. Returns 0 and sets *engine_out; -ENOMEM if memory is
@@ -68,6 +71,10 @@ STOKER_API int stoker_engine_open(struct stoker_engine **engine_out,
                                   struct stoker_error *error);
 /* Takes ownership; NULL is allowed. The threads end when the last loader is closed. */
 STOKER_API void stoker_engine_close(struct stoker_engine *engine);
+
+/* Returns the cache that the engine uses, its option or the one of STOKER_CACHE_DIR, for
+ * stoker_cache_stats(); NULL: none. Valid as long as the engine. Any thread. */
+STOKER_API struct stoker_cache *stoker_engine_cache(struct stoker_engine *engine);
 
 struct stoker_engine_info {
     size_t struct_size;

@@ -6,6 +6,7 @@
 #include <stoker/base.h>  /* conventions, macros */
 #include <stoker/error.h> /* status codes, error details */
 
+#include <stoker/cache.h>    /* blocks of objects on the disks of this machine */
 #include <stoker/engine.h>   /* threads, I/O queues, memory budget of a process */
 #include <stoker/external.h> /* URLs that threads of the caller serve */
 

@@ -35,8 +35,8 @@
 #define STK_PY_SLICE_MS 50 /* longest call without a check for pending signals */
 
 struct stk_py_module {
-    PyTypeObject *external_fs_type, *engine_type, *dataset_type, *loader_type, *batch_type,
-        *array_type, *bytes_type;
+    PyTypeObject *external_fs_type, *cache_type, *engine_type, *dataset_type, *loader_type,
+        *batch_type, *array_type, *bytes_type;
     PyTypeObject *pack_type, *shard_writer_type;
     PyTypeObject *verify_type, *diff_type;
     PyTypeObject *indexer_type, *sampler_type;
@@ -244,12 +244,19 @@ PyObject *stk_py_array_new(struct stk_py_module *module, const struct stk_py_bat
 PyObject *stk_py_array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords);
 PyObject *stk_py_array_dlpack_device(PyObject *self, PyObject *nothing);
 
-/* ---- ExternalFs, Engine, Dataset, Tokens ---- */
+/* ---- ExternalFs, Cache, Engine, Dataset, Tokens ---- */
 
 struct stk_py_external_fs {
     PyObject_HEAD struct stk_py_gate gate;
     struct stoker_external_fs *handle;
 };
+
+struct stk_py_cache {
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_cache *cache;
+};
+/* Counters of a cache, as a dict. */
+PyObject *stk_py_cache_stats(struct stoker_cache *cache);
 
 struct stk_py_engine {
     PyObject_HEAD struct stk_py_gate gate;
@@ -342,12 +349,13 @@ PyObject *stk_py_token_rows_batch(PyObject *module, PyObject *arguments);
 
 /* ---- types ---- */
 
-extern PyType_Spec stk_py_external_fs_spec, stk_py_engine_spec, stk_py_dataset_spec,
-    stk_py_loader_spec, stk_py_batch_spec, stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec,
-    stk_py_shard_writer_spec, stk_py_verify_spec, stk_py_diff_spec, stk_py_indexer_spec,
-    stk_py_sampler_spec, stk_py_tokens_spec, stk_py_token_loader_spec, stk_py_file_spec,
-    stk_py_walk_spec, stk_py_copy_spec, stk_py_checkpoint_spec, stk_py_checkpoint_load_spec,
-    stk_py_checkpoint_writer_spec, stk_py_checkpoint_save_spec;
+extern PyType_Spec stk_py_external_fs_spec, stk_py_cache_spec, stk_py_engine_spec,
+    stk_py_dataset_spec, stk_py_loader_spec, stk_py_batch_spec, stk_py_array_spec,
+    stk_py_bytes_spec, stk_py_pack_spec, stk_py_shard_writer_spec, stk_py_verify_spec,
+    stk_py_diff_spec, stk_py_indexer_spec, stk_py_sampler_spec, stk_py_tokens_spec,
+    stk_py_token_loader_spec, stk_py_file_spec, stk_py_walk_spec, stk_py_copy_spec,
+    stk_py_checkpoint_spec, stk_py_checkpoint_load_spec, stk_py_checkpoint_writer_spec,
+    stk_py_checkpoint_save_spec;
 
 static inline struct stk_py_module *stk_py_module_of(PyObject *self)
 {

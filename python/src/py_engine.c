@@ -9,6 +9,36 @@ static void engine_close_handle(PyObject *object)
     self->engine = NULL;
 }
 
+/* Opens an engine with the cache, which may be NULL. */
+static PyObject *open_engine(PyTypeObject *type, struct stoker_engine_options *options,
+                             struct stk_py_cache *cache)
+{
+    struct stk_py_engine *self = stk_py_object_new(type);
+    struct stoker_error error = {0};
+    int status;
+
+    if (!self) {
+        return NULL;
+    }
+    stk_py_gate_init(&self->gate, engine_close_handle);
+    if (cache && !stk_py_gate_enter(&cache->gate, "cache")) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    options->cache = cache ? cache->cache : NULL;
+    Py_BEGIN_ALLOW_THREADS status = stoker_engine_open(&self->engine, options, &error);
+    Py_END_ALLOW_THREADS if (cache)
+    {
+        stk_py_gate_leave(&cache->gate);
+    }
+    if (status < 0) {
+        Py_DECREF(self);
+        return stk_py_raise(status, &error);
+    }
+    self->gate.closed = false;
+    return (PyObject *)self;
+}
+
 static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"memory_bytes_max",
@@ -34,17 +64,17 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
                             "check_etags",
                             "network_fs_threads_max",
                             "single_flight_timeout_ms",
+                            "cache",
                             NULL};
 
     struct stoker_engine_options options = {.struct_size = sizeof options};
-    struct stoker_error error = {0};
-    struct stk_py_engine *self;
-    int status, sandbox = 0, no_sharing = 0, no_hedging = 0, check_etags = 0;
+    int sandbox = 0, no_sharing = 0, no_hedging = 0, check_etags = 0;
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stk_py_external_fs *external = NULL;
+    struct stk_py_cache *cache = NULL;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "|$O&O&O&O&O&O&O&O&O&O&O&pO&zO&O&ppO&O!pO&O&:Engine", names,
+            arguments, keywords, "|$O&O&O&O&O&O&O&O&O&O&O&pO&zO&O&ppO&O!pO&O&O!:Engine", names,
             stk_py_u64, &options.memory_bytes_max, stk_py_u32, &options.threads, stk_py_u32,
             &options.cores_reserved, stk_py_u32, &options.io_backend, stk_py_u32, &options.direct,
             stk_py_u32, &options.io_depth, stk_py_u32, &options.io_bytes_max, stk_py_u32,
@@ -54,7 +84,7 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
             &options.node_connections_max, &no_sharing, &no_hedging, stk_py_u32,
             &options.hedge_percent_max, module->external_fs_type, &external, &check_etags,
             stk_py_u32, &options.network_fs_threads_max, stk_py_u32,
-            &options.single_flight_timeout_ms)) {
+            &options.single_flight_timeout_ms, module->cache_type, &cache)) {
         return NULL;
     }
     options.external_fs = external ? external->handle : NULL;
@@ -62,19 +92,7 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     options.no_process_sharing = (uint8_t)no_sharing;
     options.no_hedging = (uint8_t)no_hedging;
     options.check_etags = (uint8_t)check_etags;
-    self = stk_py_object_new(type);
-    if (!self) {
-        return NULL;
-    }
-    stk_py_gate_init(&self->gate, engine_close_handle);
-    Py_BEGIN_ALLOW_THREADS status = stoker_engine_open(&self->engine, &options, &error);
-    Py_END_ALLOW_THREADS if (status < 0)
-    {
-        Py_DECREF(self);
-        return stk_py_raise(status, &error);
-    }
-    self->gate.closed = false;
-    return (PyObject *)self;
+    return open_engine(type, &options, cache);
 }
 
 static PyObject *engine_info(PyObject *object, PyObject *nothing)
@@ -150,7 +168,25 @@ static PyObject *engine_store_stats(PyObject *object, PyObject *nothing)
     return result;
 }
 
+/* None: the engine has no cache. */
+static PyObject *engine_cache_stats(PyObject *object, PyObject *nothing)
+{
+    struct stk_py_engine *self = (struct stk_py_engine *)object;
+    struct stoker_cache *cache;
+    PyObject *result;
+
+    (void)nothing;
+    if (!stk_py_gate_enter(&self->gate, "engine")) {
+        return NULL;
+    }
+    cache = stoker_engine_cache(self->engine);
+    result = cache ? stk_py_cache_stats(cache) : Py_NewRef(Py_None);
+    stk_py_gate_leave(&self->gate);
+    return result;
+}
+
 static PyMethodDef engine_methods[] = {
+    {"cache_stats", engine_cache_stats, METH_NOARGS, "Counters of the cache, as a dict, or None."},
     {"store_stats", engine_store_stats, METH_NOARGS, "Requests to object stores, as a dict."},
     {"info", engine_info, METH_NOARGS, "Threads, memory and I/O backend, as a dict."},
     {"close", stk_py_gated_close, METH_NOARGS, "Closes it; its threads end with the last loader."},

@@ -183,6 +183,7 @@ static int module_exec(PyObject *self)
     struct stk_py_module *module = PyModule_GetState(self);
 
     if (add_type(self, &stk_py_external_fs_spec, &module->external_fs_type) < 0 ||
+        add_type(self, &stk_py_cache_spec, &module->cache_type) < 0 ||
         add_type(self, &stk_py_engine_spec, &module->engine_type) < 0 ||
         add_type(self, &stk_py_dataset_spec, &module->dataset_type) < 0 ||
         add_type(self, &stk_py_loader_spec, &module->loader_type) < 0 ||
@@ -214,6 +215,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
     struct stk_py_module *module = PyModule_GetState(self);
 
     Py_VISIT(module->external_fs_type);
+    Py_VISIT(module->cache_type);
     Py_VISIT(module->engine_type);
     Py_VISIT(module->dataset_type);
     Py_VISIT(module->loader_type);
@@ -243,6 +245,7 @@ static int module_clear(PyObject *self)
     struct stk_py_module *module = PyModule_GetState(self);
 
     Py_CLEAR(module->external_fs_type);
+    Py_CLEAR(module->cache_type);
     Py_CLEAR(module->engine_type);
     Py_CLEAR(module->dataset_type);
     Py_CLEAR(module->loader_type);

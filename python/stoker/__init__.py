@@ -29,6 +29,7 @@ from collections.abc import Sequence as _Sequence
 from ._stoker import ORDER_VERSION, __version__
 from ._stoker import Array as ArrayColumn
 from ._stoker import Bytes as BytesColumn
+from .cache import Cache
 from .checkpoint_random import RandomStates
 from .checkpoints import Checkpointer, CheckpointStep, Save, load, save
 from .comparison import Diff, Difference, diff
@@ -122,6 +123,7 @@ __all__ = [
     "BudgetError",
     "Bytes",
     "BytesColumn",
+    "Cache",
     "CenterCrop",
     "ChangedError",
     "CheckpointStep",

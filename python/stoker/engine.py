@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from . import _stoker, fsspec_source
 from ._options import count, milliseconds, parse_bytes, word
+from .cache import Cache, cache_of
 from .errors import ArgumentError
 from .pickling import Portable
 
@@ -89,6 +91,10 @@ class Engine(Portable):
         single_flight_timeout: seconds that an opening waits for another process of this user that
             lists the same path on this machine (see docs/decisions/0041), before it lists the path
             itself. Default: 600.
+        cache: where blocks of objects are kept on disks of this machine: a :class:`Cache`, or its
+            folder or folders. Default: the folders of ``STOKER_CACHE_DIR``, separated by ``:``,
+            with the quota of ``STOKER_CACHE_BYTES``; else none.
+        cache_bytes: the quota, if ``cache`` names folders.
     """
 
     def __init__(
@@ -115,8 +121,12 @@ class Engine(Portable):
         check_etags: bool = False,
         network_fs_threads: int | None = None,
         single_flight_timeout: float | None = None,
+        cache: Cache | str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        cache_bytes: int | str | None = None,
     ) -> None:
         where = "Engine"
+        found = cache_of(cache, where, cache_bytes)
+        more = {} if found is None else {"cache": found._native}
         self._native = _stoker.Engine(
             memory_bytes_max=parse_bytes(memory, f"{where} memory"),
             threads=count(threads, f"{where} threads", low=1, high=4096),
@@ -147,7 +157,12 @@ class Engine(Portable):
             single_flight_timeout_ms=milliseconds(
                 single_flight_timeout, f"{where} single_flight_timeout"
             ),
+            **more,
         )
+
+    def cache_stats(self) -> dict[str, int] | None:
+        """Counters of the engine's cache, as :meth:`Cache.stats`; None: it has no cache."""
+        return self._native.cache_stats()
 
     def info(self) -> dict[str, Any]:
         """Threads, memory and backends: ``threads``, ``cores``, ``memory_bytes``,

@@ -21,6 +21,7 @@ from ._options import (
     paths_of,
     word,
 )
+from .cache import Cache
 from .dataset import BadSample, Dataset
 from .engine import Engine, engine_of
 from .errors import (
@@ -122,6 +123,9 @@ class Loader(LoaderBase):
             buffer protocol, without imports) or ``"auto"``: torch if it can be imported, else
             NumPy.
         engine: an :class:`Engine` that several loaders share. Default: the process's engine.
+        cache, cache_bytes: create an engine for this loader with this cache: a :class:`Cache`, or
+            the folder or folders of one and its quota (``"800GB"``). Objects that were read once
+            are then read from these disks; see docs/cache.md.
         batches_ahead: number of prefetched batches. Default: tuned while running.
         no_direct_io: do not use O_DIRECT, because the data are in the page cache.
         timeout: seconds to wait for a batch before :class:`stoker.TimeoutError`. Default: no limit.
@@ -222,6 +226,8 @@ class Loader(LoaderBase):
         pin_memory: bool = False,
         output: str = "auto",
         engine: Engine | None = None,
+        cache: Cache | str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        cache_bytes: int | str | None = None,
         batches_ahead: int | None = None,
         no_direct_io: bool = False,
         timeout: float | None = None,
@@ -308,7 +314,8 @@ class Loader(LoaderBase):
                 where,
                 "pass them to its sources: stoker.Source(path, subset=...)",
             )
-        own = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
+        own: dict[str, Any] = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
+        own |= {"cache": cache, "cache_bytes": cache_bytes}
         own = {name: value for name, value in own.items() if value is not None}
         self._dataset_options: dict[str, Any] = {
             "allow_empty": allow_empty,
@@ -388,7 +395,7 @@ class Loader(LoaderBase):
             raise ArgumentError(
                 f"engine= cannot be combined with {', '.join(own)}=",
                 "Loader",
-                "pass threads, memory and sandbox to the Engine",
+                "pass threads, memory, sandbox and cache to the Engine",
             )
         if isinstance(source, Mixed):
             self._mixed = source.copy()
@@ -651,6 +658,7 @@ class Loader(LoaderBase):
           ``pngs``: number decoded by ``stoker`` and by ``libpng`` (interlaced, damaged or unusual).
         * ``exact``: the setting.
         * ``store``: requests of the engine to object stores (:meth:`Engine.store_stats`).
+        * ``cache``: counters of its cache (:meth:`Engine.cache_stats`); None without one.
         * ``fsspec``: None, or requests of this process to fsspec by protocol (``requests``,
           ``lists``, ``bytes``, ``seconds`` of all threads), and a ``note`` that fsspec is slower.
         """
@@ -667,6 +675,7 @@ class Loader(LoaderBase):
         stats["exact"] = self._exact
         stats["fingerprint"] = self.state_dict()["fingerprint"]
         stats["store"] = self.engine.store_stats()
+        stats["cache"] = self.engine.cache_stats()
         stats["fsspec"] = fsspec_source.stats()
         run = stats["run_seconds"]
         stats["wait_share"] = min(1.0, stats["wait_seconds"] / run) if run > 0 else 0.0

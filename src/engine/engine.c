@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "engine/worker.h"
 #include "io/descriptor_budget.h"
+#include "storage/cache/node_cache.h"
 #include "storage/vfs/vfs.h"
 
 #include <errno.h>
@@ -51,12 +52,23 @@ static int open_io(struct stoker_engine *engine, struct stoker_error *error)
         .check_md5_etags = engine->options.check_etags,
         .budget = &engine->budget,
         .external_fs = engine->options.external_fs,
+        .cache = engine->cache,
     };
     struct stk_io *real = engine->io;
     int status = real ? 0 : stk_io_open(&real, &options, error);
 
     engine->io = NULL;
     return status < 0 ? status : stk_vfs_open(&engine->io, real, &vfs, error);
+}
+
+static int open_cache(struct stoker_engine *engine, struct stoker_error *error)
+{
+    engine->cache = engine->options.cache;
+    if (!engine->cache) {
+        return stk_cache_open_environment(&engine->cache, error);
+    }
+    stk_cache_retain(engine->cache);
+    return 0;
 }
 
 static int open_sandbox(struct stoker_engine *engine, struct stoker_error *error)
@@ -97,6 +109,7 @@ int stk_engine_open_with_io(struct stoker_engine **engine_out, struct stk_io *io
     status = resolve(engine, options, error);
     engine->budget.bytes_max = engine->options.memory_bytes_max;
     engine->grant = (struct stk_budget_hooks){grant_reserve, grant_release, engine};
+    status = status < 0 ? status : open_cache(engine, error);
     status = status < 0 ? status : open_io(engine, error);
     status = status < 0 ? status : open_sandbox(engine, error);
     status = status < 0 ? status : stk_workers_start(engine, error);
@@ -163,6 +176,7 @@ static void engine_free(struct stoker_engine *engine)
     }
     stk_sandbox_close(engine->sandbox);
     stk_io_close(engine->io);
+    stk_cache_release(engine->cache);
     stk_descriptors_release(engine->descriptors);
     pthread_cond_destroy(&engine->work);
     pthread_cond_destroy(&engine->done);
@@ -232,6 +246,11 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
     full.simd = stk_image_decode_vector(engine->options.simd);
     full.sandbox = engine->sandbox ? stk_sandbox_name(engine->sandbox) : "off";
     return stk_options_write_output(info, &full, sizeof full, "engine info", NULL);
+}
+
+struct stoker_cache *stoker_engine_cache(struct stoker_engine *engine)
+{
+    return engine->cache;
 }
 
 int stoker_engine_store_stats(struct stoker_engine *engine, struct stoker_store_stats *stats)

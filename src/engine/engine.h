@@ -111,6 +111,7 @@ struct stoker_engine {
     struct stk_budget budget;
     struct stk_budget_hooks grant; /* of the budget */
     struct stk_sandbox *sandbox;   /* NULL: not requested */
+    struct stoker_cache *cache;    /* retained; NULL: none */
     struct stk_worker *workers;
     uint32_t worker_count;
     uint32_t keep_bytes; /* for one kind: see STK_WORKER_KEEP_BYTES */

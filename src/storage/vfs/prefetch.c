@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "base/xxh3.h"
 #include "io/io.h"
+#include "storage/range/block_reader.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -50,9 +51,9 @@ struct object {
 /* A range request that fills a block. It ends when the range has arrived and the pages of the block
  * were populated, which happens while the request is in flight. */
 struct transfer {
-    struct stk_operation operation; /* first */
-    _Atomic uint32_t left;          /* of these two steps */
-    struct transfer *next;          /* of the transfers that are to be started */
+    struct stk_range_read *read; /* NULL: not begun, or there was no memory */
+    _Atomic uint32_t left;       /* of these two steps */
+    struct transfer *next;       /* of the transfers that are to be started */
     struct stk_prefetch *prefetch;
     struct object *object;
     uint32_t block;
@@ -73,7 +74,7 @@ struct stk_prefetch {
 static void begin_transfers(struct transfer *transfer, struct stk_store *store);
 static void allocate_pages(struct transfer *transfer);
 static void on_range_done(struct transfer *transfer);
-static void on_range(struct stk_operation *operation, const struct stk_http_response *response);
+static void on_range(struct stk_range_read *read);
 
 int stk_prefetch_open(struct stk_prefetch **prefetch_out, struct stk_budget *budget)
 {
@@ -337,21 +338,22 @@ static void begin_transfers(struct transfer *transfer, struct stk_store *store)
 {
     struct object *object = transfer->object;
     uint8_t *data = stk_pages_reserve(pages_bytes(object, transfer->block));
+    struct stk_range_read *read =
+        data ? stk_range_read_new(object->source, block_begin(transfer->block),
+                                  block_bytes(object, transfer->block), data)
+             : NULL;
 
     pthread_mutex_lock(&transfer->prefetch->lock);
     object->blocks[transfer->block].data = data;
+    transfer->read = read;
     pthread_mutex_unlock(&transfer->prefetch->lock);
-    if (!data) {
-        transfer->operation.status =
-            STOKER_ERROR_CLOSED; /* reads that wait for the block send their own request */
-        on_range(&transfer->operation, NULL);
+    if (!read) {
+        on_range_done(transfer); /* reads that wait for the block send their own request */
         return;
     }
-    stk_store_init_read(&transfer->operation, object->source->object, &object->source->info,
-                        block_begin(transfer->block), block_bytes(object, transfer->block), data);
-    transfer->operation.coverage = object->source->coverage;
-    transfer->operation.done = on_range;
-    stk_operation_start(store, &transfer->operation);
+    read->done = on_range;
+    read->owner = transfer;
+    stk_range_read_start(read, store);
 }
 
 static void allocate_pages(struct transfer *transfer)
@@ -399,21 +401,22 @@ static struct stk_range_read *take_waiters_locked(struct object *object, uint32_
     return list;
 }
 
-/* On the reactor, or on the thread that started the transfer: the second call ends it. */
+/* On the thread that ends a read, or on the one that started the transfer: the second call ends it.
+ */
 static void on_range_done(struct transfer *transfer)
 {
-    struct stk_operation *operation = &transfer->operation;
     struct stk_prefetch *prefetch = transfer->prefetch;
     struct object *object = transfer->object;
-    struct stk_range_read *waiters, *next;
+    struct stk_range_read *read = transfer->read, *waiters, *next;
+    int status = read ? read->status : STOKER_ERROR_CLOSED;
 
     if (atomic_fetch_sub_explicit(&transfer->left, 1, memory_order_acq_rel) > 1) {
         return;
     }
     pthread_mutex_lock(&prefetch->lock);
     object->blocks[transfer->block].transfer = NULL;
-    waiters = take_waiters_locked(object, transfer->block, operation->status);
-    if (operation->status < 0) {
+    waiters = take_waiters_locked(object, transfer->block, status);
+    if (status < 0) {
         empty_unlock(prefetch, object, transfer->block);
     } else {
         release_unlock(prefetch, object);
@@ -421,10 +424,11 @@ static void on_range_done(struct transfer *transfer)
     for (; waiters; waiters = next) {
         next = waiters->arrived_next;
         if (waiters->status < 0) {
-            waiters->source->ops->set_error(waiters->source, &operation->error);
+            waiters->source->ops->set_error(waiters->source, &read->error);
         }
         waiters->done(waiters);
     }
+    stk_range_read_free(read);
     stk_free(transfer);
     pthread_mutex_lock(&prefetch->lock);
     if (--prefetch->locked.transfers == 0) { /* under the lock: close waits for it */
@@ -433,10 +437,9 @@ static void on_range_done(struct transfer *transfer)
     pthread_mutex_unlock(&prefetch->lock);
 }
 
-static void on_range(struct stk_operation *operation, const struct stk_http_response *response)
+static void on_range(struct stk_range_read *read)
 {
-    (void)response;
-    on_range_done((struct transfer *)(void *)operation);
+    on_range_done(read->owner);
 }
 
 /* ---- reading ---- */
@@ -615,8 +618,8 @@ static struct object *take_locked(struct stk_prefetch *prefetch, const void *own
     if (object) {
         unlink_locked(prefetch, object);
         for (uint32_t i = 0; i < object->count; i++) {
-            if (object->blocks[i].transfer) {
-                stk_operation_cancel(&object->blocks[i].transfer->operation);
+            if (object->blocks[i].transfer && object->blocks[i].transfer->read) {
+                stk_range_read_cancel(object->blocks[i].transfer->read);
             }
         }
     }
@@ -625,12 +628,14 @@ static struct object *take_locked(struct stk_prefetch *prefetch, const void *own
 
 void stk_prefetch_release(struct stk_prefetch *prefetch, struct stk_store *store, const void *owner)
 {
+    struct stk_block_reader *reader = NULL;
     struct object *object;
     bool some = false;
 
     pthread_mutex_lock(&prefetch->lock);
     while ((object = take_locked(prefetch, owner))) {
         some = true;
+        reader = object->source->reader ? object->source->reader : reader;
         release_unlock(prefetch, object); /* transfers in flight hold references */
         pthread_mutex_lock(&prefetch->lock);
     }
@@ -638,6 +643,7 @@ void stk_prefetch_release(struct stk_prefetch *prefetch, struct stk_store *store
     if (some && store) {
         stk_store_cancel_marked(store);
     }
+    stk_block_reader_cancel_marked(reader);
 }
 
 uint64_t stk_prefetch_trim(struct stk_prefetch *prefetch)

@@ -12,7 +12,7 @@
 #define STORAGE_VFS_PREFETCH_H
 
 #include "base/memory_budget.h"
-#include "storage/vfs/range_read.h"
+#include "storage/range/range_read.h"
 
 struct stk_prefetch;
 

@@ -8,7 +8,7 @@
 #ifndef STORAGE_VFS_REMOTE_CHECKSUM_H
 #define STORAGE_VFS_REMOTE_CHECKSUM_H
 
-#include "storage/vfs/range_read.h"
+#include "storage/range/range_read.h"
 
 #include <pthread.h>
 

@@ -150,6 +150,9 @@ int stk_remote_file_open(struct stk_remote_fs *fs, const char *url, struct stk_f
         }
     }
     source->key = stk_prefetch_key(source->object, &source->info);
+    if (fs->reader && !remote->spool && stk_lazy_store_open(&fs->store, &store, NULL) == 0) {
+        stk_block_reader_attach(fs->reader, store, source);
+    }
     shared = fs->prefetch && !remote->spool ? stk_prefetch_find_source(fs->prefetch, source) : NULL;
     if (shared) {
         release(remote);
@@ -467,6 +470,13 @@ int64_t stk_remote_file_read(struct stk_remote_file *remote, uint64_t offset, vo
     if (status < 0) {
         return status;
     }
+    /* A longer read is faster on several threads. */
+    if (source->reader && wanted <= stk_block_reader_block_bytes(source->reader)) {
+        status = stk_block_reader_read_now(source, store, offset, buffer, wanted, false);
+        if (status != -EAGAIN) {
+            return status < 0 ? status : (int64_t)wanted;
+        }
+    }
     read = stk_range_read_new(source, offset, wanted, buffer);
     if (!read) {
         return -ENOMEM;
@@ -533,16 +543,31 @@ static int stat_file(struct stk_file *file, struct stk_stat *stat_out, struct st
     return 0;
 }
 
-/* Only prefetched bytes are in memory. The end of the file is known. */
+/* Only prefetched bytes, and blocks of the node cache in the page cache, are in memory. The end of
+ * the file is known. */
 static int64_t read_now(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
 {
-    const struct stk_remote_file *remote = stk_remote_file_of(file);
+    struct stk_remote_file *remote = stk_remote_file_of(file);
     struct stk_prefetch *prefetch = remote->fs->prefetch;
+    int64_t result = -EAGAIN;
 
-    return offset >= remote->source.info.bytes || bytes == 0 ? 0
-           : remote->spool ? stk_spool_read(remote->spool, offset, buffer, bytes)
-           : prefetch ? stk_prefetch_read(prefetch, &remote->source, offset, buffer, bytes, false)
-                      : -EAGAIN;
+    if (offset >= remote->source.info.bytes || bytes == 0) {
+        return 0;
+    }
+    if (remote->spool) {
+        return stk_spool_read(remote->spool, offset, buffer, bytes);
+    }
+    if (prefetch) {
+        result = stk_prefetch_read(prefetch, &remote->source, offset, buffer, bytes, false);
+    }
+    if (result == -EAGAIN && remote->source.reader) {
+        uint64_t wanted = stk_min(bytes, remote->source.info.bytes - offset);
+        int status = stk_block_reader_read_now(
+            &remote->source, stk_lazy_store_get(&remote->fs->store), offset, buffer, wanted, true);
+
+        result = status < 0 ? status : (int64_t)wanted;
+    }
+    return result;
 }
 
 static int64_t read_wait(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)

@@ -10,10 +10,10 @@
 #define STORAGE_VFS_REMOTE_FILE_H
 
 #include "io/io.h"
+#include "storage/range/block_reader.h"
 #include "storage/vfs/lazy_store.h"
 #include "storage/vfs/metadata_cache.h"
 #include "storage/vfs/prefetch.h"
-#include "storage/vfs/range_read.h"
 #include "storage/vfs/remote_checksum.h"
 #include "storage/vfs/spool.h"
 
@@ -23,7 +23,8 @@
 struct stk_remote_fs {
     struct stk_lazy_store store;
     struct stk_metadata_cache *metadata_cache;
-    struct stk_prefetch *prefetch; /* NULL: there is no budget for it */
+    struct stk_prefetch *prefetch;   /* NULL: there is no budget for it */
+    struct stk_block_reader *reader; /* NULL: no node cache */
     struct stk_spools spools;
     uint64_t names_max; /* of one listing in memory */
 };

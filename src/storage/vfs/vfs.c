@@ -73,7 +73,11 @@ int stk_vfs_open(struct stk_io **io_out, struct stk_io *backend,
     if (status == 0 && options->budget) {
         status = stk_prefetch_open(&vfs->remote.prefetch, options->budget);
     }
+    if (status == 0 && options->cache) {
+        status = stk_block_reader_open(&vfs->remote.reader, options->cache, options->budget);
+    }
     if (status < 0) {
+        stk_prefetch_close(vfs ? vfs->remote.prefetch : NULL, NULL);
         stk_metadata_cache_close(vfs ? vfs->remote.metadata_cache : NULL);
         stk_free(vfs);
         stk_io_close(backend);
@@ -100,6 +104,7 @@ static void vfs_close(struct stk_io *io)
     struct stk_vfs *vfs = stk_vfs_of(io);
 
     stk_prefetch_close(vfs->remote.prefetch, stk_lazy_store_get(&vfs->remote.store));
+    stk_block_reader_close(vfs->remote.reader, stk_lazy_store_get(&vfs->remote.store));
     stk_lazy_store_deinit(&vfs->remote.store);
     stk_spools_deinit(&vfs->remote.spools);
     stk_io_close(vfs->backend);

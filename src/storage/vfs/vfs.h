@@ -30,6 +30,7 @@ struct stk_vfs_options {
     uint32_t node_connections_max, hedge_percent_max;
     bool unshared, no_hedges, check_md5_etags;
     struct stoker_external_fs *external_fs; /* retained; NULL: other URLs are an error */
+    struct stoker_cache *cache; /* of blocks of objects on disks; retained; NULL: none */
 };
 
 #define STK_VFS_ROUND_TRIP_BYTES                                                                   \

@@ -216,7 +216,7 @@ int stk_vfs_queue_submit(struct stk_io *io, struct stk_queue *opaque, struct stk
     return taken;
 }
 
-/* On the reactor, or on the queue's thread. */
+/* On the reactor, on a thread of the block reader, or on the queue's thread. */
 static void on_range_read(struct stk_range_read *remote)
 {
     struct vfs_queue *queue = remote->owner;
@@ -288,11 +288,11 @@ static struct stk_read *finish_read(struct vfs_queue *queue, struct stk_range_re
         read->result = remote->status < 0 ? remote->status : (int64_t)remote->bytes;
         read->skip = 0;
         read->leaked = false;
-        read->sent_ns = remote->count > 0 ? remote->parts[0].request.sent_ns : 0;
-        read->first_ns = remote->count > 0 ? remote->parts[0].request.first_byte_ns : 0;
+        read->sent_ns = remote->count > 0 ? remote->parts[0].operation.request.sent_ns : 0;
+        read->first_ns = remote->count > 0 ? remote->parts[0].operation.request.first_byte_ns : 0;
         read->done_ns = 0;
         for (uint32_t i = 0; i < remote->count; i++) {
-            read->done_ns = stk_max(read->done_ns, remote->parts[i].request.done_ns);
+            read->done_ns = stk_max(read->done_ns, remote->parts[i].operation.request.done_ns);
         }
     }
     *(remote->previous ? &remote->previous->next : &queue->in_flight) = remote->next;
@@ -387,6 +387,7 @@ void stk_vfs_queue_close(struct stk_io *io, struct stk_queue *opaque)
     if (queue->in_flight && stk_lazy_store_open(&queue->vfs->remote.store, &store, NULL) == 0) {
         stk_store_cancel_marked(store);
     }
+    stk_block_reader_cancel_marked(queue->vfs->remote.reader);
     while (queue->in_flight) {
         struct stk_range_read *remote, *next;
 

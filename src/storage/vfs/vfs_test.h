@@ -213,10 +213,13 @@ static void start_server(void)
     setenv("AWS_SESSION_TOKEN", CANARY, 1);
 }
 
+static struct stoker_cache *cache; /* of open_route; NULL: none */
+
 static struct stk_io *open_route(uint32_t timeout_ms, struct stk_budget *budget)
 {
     struct stk_io_options real_options = {.backend = STOKER_IO_THREADS, .depth = 16};
-    struct stk_vfs_options options = {.depth = 16, .read_timeout_ms = timeout_ms, .budget = budget};
+    struct stk_vfs_options options = {
+        .depth = 16, .read_timeout_ms = timeout_ms, .budget = budget, .cache = cache};
     struct stk_io *real = NULL, *io = NULL;
 
     T_EQ("real", stk_io_open(&real, &real_options, NULL), 0);

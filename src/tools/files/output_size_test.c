@@ -56,6 +56,39 @@ static int get_store_stats(void *stats, struct stoker_error *error)
     return stoker_engine_store_stats(engine, stats);
 }
 
+static struct stoker_cache *open_cache(void)
+{
+    static char path[160];
+    const char *paths[] = {path};
+    struct stoker_cache_options options = {
+        .struct_size = sizeof options, .paths = paths, .path_count = 1, .bytes_max = 16u << 20};
+    struct stoker_cache *cache = NULL;
+
+    snprintf(path, sizeof path, "%s-cache", spare());
+    T_EQ("cache", stoker_cache_open(&cache, &options, NULL), 0);
+    return cache;
+}
+
+static int get_cache_stats(void *stats, struct stoker_error *error)
+{
+    struct stoker_cache *cache = open_cache();
+    int status = stoker_cache_stats(cache, stats);
+
+    (void)error;
+    stoker_cache_close(cache);
+    return status;
+}
+
+static int get_cache_folder(void *about, struct stoker_error *error)
+{
+    struct stoker_cache *cache = open_cache();
+    int status = stoker_cache_folder(cache, 0, about);
+
+    (void)error;
+    stoker_cache_close(cache);
+    return status;
+}
+
 static int get_store_wait(void *wait, struct stoker_error *error)
 {
     (void)error;
@@ -388,6 +421,8 @@ static const struct row rows[] = {
     OPTIONS(stoker_location, machine_region, get_location, fill_nothing),
     OUTPUT(stoker_engine_info, memory_bytes_max, get_engine),
     OUTPUT(stoker_store_stats, lists, get_store_stats),
+    OUTPUT(stoker_cache_stats, misses, get_cache_stats),
+    OUTPUT(stoker_cache_folder, bytes_used, get_cache_folder),
     OUTPUT(stoker_store_wait, attempt, get_store_wait),
     OUTPUT(stoker_dataset_info, bytes, get_dataset),
     OUTPUT(stoker_quarantine_entry, offset, get_quarantine),

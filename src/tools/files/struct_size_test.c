@@ -21,6 +21,28 @@ static int open_engine(void *options, struct stoker_error *error)
     return status;
 }
 
+static int open_cache(void *options, struct stoker_error *error)
+{
+    struct stoker_cache *opened = NULL;
+    int status = stoker_cache_open(&opened, options, error);
+
+    stoker_cache_close(opened);
+    return status;
+}
+
+static void fill_cache(void *options)
+{
+    static const char *folders[1];
+    static char path[160];
+    struct stoker_cache_options *good = options;
+
+    snprintf(path, sizeof path, "%s-cache", spare());
+    folders[0] = path;
+    good->paths = folders;
+    good->path_count = 1;
+    good->bytes_max = 16u << 20;
+}
+
 static void fill_engine(void *options)
 {
     struct stoker_engine_options *good = options;
@@ -508,6 +530,7 @@ static void fill_reply(void *options)
 static const struct row rows[] = {
     OPTIONS(stoker_external_reply, what, reply_external, fill_reply),
     OPTIONS(stoker_engine_options, threads, open_engine, fill_engine),
+    OPTIONS(stoker_cache_options, bytes_max, open_cache, fill_cache),
     OPTIONS(stoker_dataset_options, key_bytes_max, open_dataset, fill_dataset),
     OPTIONS(stoker_indexer_options, checksums, open_indexer, fill_indexer),
     OPTIONS(stoker_jpeg_indexer_options, check, open_jpeg_indexer, fill_nothing),

@@ -1,0 +1,66 @@
+/* storage/cache/node_cache.h: the node cache for code of the library: blocks of objects in the
+ * folders of a struct stoker_cache. include/stoker/cache.h has the functions for programs.
+ *
+ *   identity of an object version --SHA-256--> key --number--> key of a block --> folder --> slot
+ *
+ * Owner: counted: its opener and the engines that use it. Threads: any. Memory: the mapped indexes.
+ * Bound: STK_CACHE_FOLDERS_MAX folders. */
+#ifndef STORAGE_CACHE_NODE_CACHE_H
+#define STORAGE_CACHE_NODE_CACHE_H
+
+#include "storage/cache/cache_disk.h"
+
+#define STK_CACHE_FOLDERS_MAX 16u
+#define STK_CACHE_BLOCK_BYTES_DEFAULT (4u << 20)
+
+/* Counters of a process, see struct stoker_cache_stats. */
+struct stk_cache_counters {
+    _Atomic uint64_t hits, misses, bytes_from_cache, bytes_from_origin, blocks_filled, waits,
+        bypasses;
+};
+
+struct stoker_cache {
+    _Atomic uint32_t users;
+    int pid;
+    uint32_t block_bytes, disk_count;
+    struct stk_cache_counters counters;
+    struct stk_cache_disk disks[];
+};
+
+/* An object version that may be cached. */
+struct stk_cache_object {
+    struct stk_cache_key key;
+    uint64_t bytes;
+    const char *url, *tag; /* borrowed: for tools, without secrets */
+};
+
+/* Options of an internal open: fault as in cache_disk.h. */
+int stk_cache_open_with(struct stoker_cache **cache_out, const struct stoker_cache_options *options,
+                        int (*fault)(enum stk_cache_call call), struct stoker_error *error);
+/* Opens the cache that the environment names: STOKER_CACHE_DIR (folders separated by ':'),
+ * STOKER_CACHE_BYTES. *cache_out: NULL if it names none. */
+int stk_cache_open_environment(struct stoker_cache **cache_out, struct stoker_error *error);
+void stk_cache_retain(struct stoker_cache *cache);
+void stk_cache_release(struct stoker_cache *cache); /* NULL is allowed */
+
+/* The key of an object version: of its store, its URL and its ETag. */
+void stk_cache_object_key(const char *endpoint, const char *url, const char *etag, uint64_t bytes,
+                          struct stk_cache_key *key_out);
+/* Block `number` of an object. */
+struct stk_cache_block stk_cache_block_of(const struct stoker_cache *cache,
+                                          const struct stk_cache_object *object, uint64_t number);
+struct stk_cache_disk *stk_cache_disk_of(struct stoker_cache *cache,
+                                         const struct stk_cache_block *block);
+/* Reads a part of a block, as stk_cache_disk_read, and counts it. */
+int stk_cache_read(struct stoker_cache *cache, const struct stk_cache_block *block,
+                   const struct stk_cache_part *part);
+/* Drops a block if it is cached, and counts it as damaged; if it is being filled, it will not be
+ * cached. Returns true if it was cached. */
+bool stk_cache_forget(struct stoker_cache *cache, const struct stk_cache_block *block);
+
+static inline void stk_cache_count(_Atomic uint64_t *counter, uint64_t more)
+{
+    atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+#endif
