@@ -68,9 +68,9 @@ struct stoker_presign_options {
     uint32_t method;    /* enum stoker_presign_method */
     uint32_t expires_s; /* default 3,600; at most 604,800 */
 };
-/* Signs a URL of an object of S3: whoever has it may read the object (or write it: PUT) without
- * credentials, until *until_ns_out (since 1970; may be NULL): the end of the time, or of the
- * credentials. Sets *url_out; free it with stoker_paths_free. options may be NULL. Returns 0;
+/* Signs a URL of an object of S3. Anyone with the URL may read the object (or write it: PUT)
+ * without credentials, until *until_ns_out (since 1970; may be NULL): the end of the time, or of
+ * the credentials. Sets *url_out; free it with stoker_paths_free. options may be NULL. Returns 0;
  * STOKER_ERROR_UNSUPPORTED for another store; -EACCES without credentials. */
 STOKER_API int stoker_presign(struct stoker_engine *engine, const char *url,
                               const struct stoker_presign_options *options, char **url_out,

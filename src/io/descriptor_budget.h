@@ -17,7 +17,7 @@
 uint32_t stk_descriptors_reserve(uint32_t wanted, uint32_t least);
 void stk_descriptors_release(uint32_t count);
 
-/* A cache of open files: close_one closes a file that nobody uses, if there is one, and returns
+/* A cache of open files: close_one closes an unused file, if there is one, and returns
  * whether it did. It is called by any thread. */
 struct stk_descriptors_cache {
     bool (*close_one)(void *owner);

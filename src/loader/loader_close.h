@@ -2,8 +2,8 @@
  *
  *   stoker_loader_close -> pending batches cancelled -> last pin released -> freed
  *
- * Owner: the user until close, then the pins. Threads: any; whoever releases the last pin frees the
- * loader. Memory: frees all of it. Bound: none. */
+ * Owner: the user until close, then the pins. Threads: any; the thread that releases the last pin
+ * frees the loader. Memory: frees all of it. Bound: none. */
 #ifndef LOADER_LOADER_CLOSE_H
 #define LOADER_LOADER_CLOSE_H
 

@@ -1,6 +1,6 @@
 /* io/filesystem/filesystem_type.h: the table of known file systems, by the type in the mount table
- * and by the magic number of statfs. Pure. Owner: nobody. Threads: any. Memory: constants. Bound:
- * the table. */
+ * and by the magic number of statfs. Pure. Owner: constants. Threads: any. Memory: constants.
+ * Bound: the table. */
 #ifndef IO_FILESYSTEM_FILESYSTEM_TYPE_H
 #define IO_FILESYSTEM_FILESYSTEM_TYPE_H
 

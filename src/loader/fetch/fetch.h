@@ -3,7 +3,7 @@
  *   worker: cold sample -> record with its members -> fetcher: read -> fetched list of the loader
  *                                                                  -> any worker fills -> release
  *
- * Owner: whoever holds it: the worker that made it, the fetcher, the loader's fetched list, the
+ * Owner: its holder: the worker that made it, the fetcher, the loader's fetched list, the
  * worker that took it from there. Threads: one at a time. Memory: the record, with the members that
  * were found; a reference of the buffer that holds the bytes. Bound: claimed slots. */
 #ifndef LOADER_FETCH_FETCH_H

@@ -1,11 +1,11 @@
-"""Set-ups of credentials, and what botocore finds in each: the oracle of credentials_test.c; and
-the services that both ask: STS (which checks signatures), SSO's portal, a container's endpoint, an
-instance's metadata.
+"""Configurations of credentials, and the credentials that botocore finds in each: the oracle of
+credentials_test.c; and the services that both contact: STS (which checks signatures), SSO's portal,
+a container's endpoint, an instance's metadata.
 
 usage: creds_oracle.py FOLDER SEED COUNT
 
 Serves until its input ends. Prints lines, values in hex:
-  home PATH, then of each set-up: setup NAME, set VARIABLE VALUE ..., profile NAME (asked for by the
+  home PATH, then for each: setup NAME, set VARIABLE VALUE ..., profile NAME (requested by the
   program), want PLACE KEY SECRET TOKEN (PLACE none: nothing is found; error: it fails)
 Exits with 77 if botocore is not installed.
 """

@@ -1,11 +1,11 @@
-"""Services of Google and Azure that hand out tokens, and set-ups that ask them, for
+"""Services of Google and Azure that issue tokens, and configurations that use them, for
 credentials_test.c.
 
 usage: token_services.py FOLDER
 
-Prints what creds_oracle.py prints; each token names what it was given for, so that another request
-than the one that is meant gets another token. Where google-auth is installed (it need not be), it
-is asked too, and must find the same token. Serves until its input ends.
+Prints lines like creds_oracle.py; each token names the request that it was issued for, so that a
+wrong request gets another token. If google-auth is installed, it must find the same token. Serves
+until its input ends.
 """
 import base64
 import hashlib

@@ -1,12 +1,12 @@
-"""Random set-ups of environment, configuration file and URL, and what botocore makes of them: the
-oracle of settings_test.c.
+"""Random environments, configuration files and URLs, and botocore's result for them: the oracle of
+settings_test.c.
 
 usage: settings_oracle.py SEED COUNT
 
-Prints a line a set-up: fields in hex, parted by blanks; variables as NAME=value, parted by a NUL.
+Prints a line for each: fields in hex, separated by blanks; variables as NAME=value, separated by a
+NUL.
   variables config bucket url region service attempts lazy_sums lazy_checks sign_payload ca_file
-Where botocore refuses, url is "-" and what follows is missing. Exits with 77 if botocore is not
-installed.
+If botocore refuses, url is "-" and the fields after it are missing. Exits with 77 without botocore.
 """
 import functools
 import os
@@ -180,7 +180,7 @@ def main():
                 answer = expected(session, {**environment, **more}, name)
                 fields = [text.encode().hex() or "00" for text in answer]
                 if name.startswith("arn:") and "10.0.0.1" in answer[0]:
-                    fields = ["-", b"a host before a number".hex()]  # which nobody can find
+                    fields = ["-", b"a host before a number".hex()]  # which cannot be resolved
             except botocore.exceptions.EndpointVariantError:
                 continue  # dual stack in a cloud without it, though an endpoint is named, too
             except Exception as why:  # whatever it refuses with

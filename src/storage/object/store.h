@@ -360,7 +360,7 @@ struct stk_presign {
     char *url;         /* out; free with stk_free */
     uint64_t until_ns; /* out: wall clock; the end of the time, or of the credentials */
 };
-/* Signs a URL of an object of S3: whoever has it may send one kind of request without credentials.
+/* Signs a URL of an object of S3, which allows one kind of request without credentials.
  * May ask the server for the region of the bucket. Returns 0, STOKER_ERROR_UNSUPPORTED for another
  * store, STOKER_ERROR_ARGUMENT for a time above a week, -EACCES without credentials. */
 int stk_store_presign(struct stk_store *store, const struct stk_object_url *object,

@@ -1,8 +1,8 @@
-"""Random requests and what botocore's signer makes of them: the oracle of sigv4_test.c.
+"""Random requests and their signatures by botocore: the oracle of sigv4_test.c.
 
 usage: sign_oracle.py SEED COUNT
 
-Prints a line a request: fields in hex, parted by blanks; a list is parted by commas, a pair by '='.
+Prints a line a request: fields in hex, separated by blanks; lists by commas, pairs by '='.
   kind method host path query headers payload region service access secret token time expected
 Exits with 77 if botocore is not installed.
 """

@@ -63,7 +63,7 @@ struct stk_sigv4_headers {
  * STOKER_ERROR_ARGUMENT if two headers have one name. */
 int stk_sigv4_sign_headers(const struct stk_sigv4_request *request,
                            struct stk_sigv4_headers *headers_out);
-/* Writes "/path?query" with the signature in the query. Whoever has this URL may send it. */
+/* Writes "/path?query" with the signature in the query. The URL needs no other credentials. */
 int stk_sigv4_presign(const struct stk_sigv4_request *request, uint32_t expires_s, char *text,
                       size_t text_bytes);
 /* Writes "/path?query", encoded, in the order of the array. Returns 0 on success,

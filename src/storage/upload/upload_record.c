@@ -138,7 +138,7 @@ static bool read_value(int fd, struct stk_view target, uint8_t *value, size_t *v
     return true;
 }
 
-/* Removes a record that nobody continued for a long time. */
+/* Removes a record that was not continued for a long time. */
 static void remove_old(int folder, const char *name)
 {
     uint64_t now_s = stk_clock_wall_ns() / NS_PER_SECOND;

@@ -1,5 +1,5 @@
 /* A file is removed while this process holds its lock, so that no other process can take the lock
- * of a file without a name: whoever takes a lock checks that its file still has the name. */
+ * of a file without a name: a process that takes a lock checks that its file still has the name. */
 #include "base/mem.h"
 #include "base/options.h"
 #include "io/clock.h"
