@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
+import shutil
+import subprocess
 
 import make
 import pytest
@@ -161,3 +164,73 @@ def test_file_urls(tmp_path, engine):
     assert run("cat", (tmp_path / "a b/f").as_uri()) == "f"
     run("cp", "-r", (tmp_path / "a b").as_uri(), tmp_path / "out")
     assert below(tmp_path / "out") == {"f": b"f"}
+
+
+# ---- destinations that ignore case ----
+
+
+@pytest.fixture(scope="module")
+def folding(tmp_path_factory):
+    """The environment in which folders called FOLD ignore case."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library = tmp_path_factory.mktemp("folding") / "folding.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-std=gnu2x", "-O1", "-w", "-o", library,
+                    pathlib.Path(__file__).with_name("folding.c")], check=True)
+    return {"LD_PRELOAD": str(library)}
+
+
+def folded(tmp_path, folding, *words, ok=0):
+    return run_all(*words, ok=ok, env=folding)
+
+
+def test_the_folder_folds(tmp_path, folding):
+    (tmp_path / "FOLD").mkdir()
+    (tmp_path / "FOLD/a").write_bytes(b"a")
+    assert folded(tmp_path, folding, "cat", tmp_path / "FOLD/A").stdout == "a"
+
+
+@pytest.mark.parametrize("way", ["cp -r", "sync", "sync --delete"])
+def test_names_that_are_one_file(tmp_path, folding, way):
+    """None replaces another one of the same run, none is lost without a word."""
+    (tmp_path / "FOLD").mkdir()
+    for name in ("Data", "DATA", "data", "Other", "Sub/x", "sub/X"):
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    for _ in range(2):
+        done = folded(tmp_path, folding, *way.split(), tmp_path / "src", tmp_path / "FOLD",
+                      ok=None)
+        assert done.returncode != 0 and "one file at the destination" in done.stderr
+        found = below(tmp_path / "FOLD")
+        assert found["other"] == b"Other" and set(found) == {"data", "other", "sub/x"}
+        assert found["data"] in (b"Data", b"DATA", b"data")
+        assert found["sub/x"] in (b"Sub/x", b"sub/X")
+
+
+def test_delete_keeps_what_it_copied(tmp_path, folding):
+    """Of names that differ from the destination's by case alone; others are removed."""
+    for name in ("README", "Sub/Y", "kept"):
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    (tmp_path / "FOLD/sub").mkdir(parents=True)
+    for name in ("readme", "extra", "sub/y", "sub/extra"):
+        (tmp_path / "FOLD" / name).write_bytes(b"old")
+    for _ in range(2):
+        folded(tmp_path, folding, "sync", "--delete", tmp_path / "src", tmp_path / "FOLD")
+        assert below(tmp_path / "FOLD") == {"readme": b"README", "sub/y": b"Sub/Y",
+                                            "kept": b"kept"}
+
+
+def test_moves_to_a_folder_that_folds(tmp_path, folding):
+    (tmp_path / "FOLD").mkdir()
+    for name in ("a", "A", "b"):
+        (tmp_path / "src").mkdir(exist_ok=True)
+        (tmp_path / "src" / name).write_bytes(name.encode())
+    done = folded(tmp_path, folding, "mv", "-r", tmp_path / "src", f"{tmp_path}/FOLD/", ok=None)
+    assert done.returncode != 0
+    left = {**below(tmp_path / "src"), **{f"moved {name}": data for name, data
+                                          in below(tmp_path / "FOLD").items()}}
+    assert sorted(left.values()) == [b"A", b"a", b"b"], left
