@@ -8,6 +8,7 @@ tests that writes down what it answers, and processes of their own."""
 from __future__ import annotations
 
 import collections
+import json
 import os
 import random
 import re
@@ -336,3 +337,44 @@ def test_options_that_do_not_fit(tmp_path):
         stoker.Engine(cache_bytes="1GB")
     with pytest.raises(stoker.ArgumentError, match="block"):
         stoker.Cache(tmp_path / "c", block=1000)
+
+
+def command(*words, status=0):
+    done = subprocess.run([os.environ["STOKER_COMMAND"], *map(str, words)], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == status, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_command_fills_shows_and_changes_a_cache(store, tmp_path):
+    data = make.random_bytes(3 << 20, 8)
+    store.objects["bucket", "o"] = data
+    folder = tmp_path / "c"
+    copy = ["cp", "s3://bucket/o", tmp_path / "out", "--cache", folder]
+    for _ in range(2):
+        command(*copy, "--cache-bytes", "64M")
+        assert (tmp_path / "out").read_bytes() == data
+    assert sent(store) == len(data)
+    row = json.loads(command("cache", "ls", "--cache", folder, "--json"))
+    assert row["url"] == "s3://bucket/o" and row["bytes"] == row["object_bytes"] == len(data)
+    stat = json.loads(command("cache", "stat", "--cache", folder, "--json"))
+    assert stat["blocks"] == 1 and stat["bytes_max"] == 64 << 20
+    assert "1 objects" in command("cache", "pin", "s3://bucket/", "--cache", folder)
+    assert "pinned" in command("cache", "ls", "--cache", folder)
+    command("cache", "unpin", "--cache", folder)
+    assert "0 blocks freed" in command("cache", "gc", "--cache", folder)
+    command("cache", "verify", "--cache", folder)
+    for path in folder.glob("*data*"):
+        if path.stat().st_size:
+            with path.open("r+b") as file:
+                file.seek(path.stat().st_size - 100_000)
+                file.write(b"flip")
+    assert "DAMAGED" in command("cache", "verify", "--cache", folder, status=1)
+    (tmp_path / "out").unlink()
+    command(*copy)
+    command("cache", "drop", "--cache", folder, status=2)
+    assert "dropped" in command("cache", "drop", "--all", "--cache", folder)
+    assert command("cache", "ls", "--cache", folder, "--json") == ""
+    command("cache", "ls", "--cache", tmp_path / "none", status=3)
+    command("cache", "ls", status=2)
+    command("cache", "sing", "--cache", folder, status=2)

@@ -45,6 +45,7 @@ enum command_bit {
     COMMAND_PRESIGN = 524288,
     COMMAND_MV = 1048576,
     COMMAND_CLEAN = 2097152,
+    COMMAND_CACHE = 4194304,
 };
 
 #define ARGS_FILTERS_MAX 256u
@@ -105,6 +106,8 @@ struct args {
     double save_seconds, mtbf, restart_seconds;
     uint64_t keep_last, keep_every;
     bool all, dry_run;
+    const char *cache; /* folders of the node cache, separated by ':'; NULL: STOKER_CACHE_DIR */
+    uint64_t cache_bytes;
 };
 
 /* A command of `stoker`. */
@@ -146,7 +149,7 @@ extern const struct command command_ls, command_cat, command_info, command_bench
 extern const struct command command_index, command_verify, command_diff, command_order;
 extern const struct command command_sample, command_creds, command_fault;
 extern const struct command command_bench_store; /* "bench store" */
-extern const struct command command_ckpt, command_clean;
+extern const struct command command_ckpt, command_clean, command_cache;
 extern const struct command command_prewarm, command_cp, command_mv, command_sync, command_rm,
     command_stat, command_presign;
 

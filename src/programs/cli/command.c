@@ -5,6 +5,12 @@
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_FOLDERS_MAX 16u
+#define CACHE_TEXT_BYTES 16384u
+
 int command_no_path(const struct command *command)
 {
     char usage[200];
@@ -21,6 +27,40 @@ static uint32_t milliseconds(double seconds)
     return ms >= UINT32_MAX ? UINT32_MAX : (uint32_t)ms + (ms > 0 && ms < 1);
 }
 
+int command_open_cache(const struct args *args, bool required, struct stoker_cache **cache_out)
+{
+    const char *folders = args->cache || !required ? args->cache : getenv("STOKER_CACHE_DIR");
+    const char *paths[CACHE_FOLDERS_MAX];
+    struct stoker_cache_options options = {.struct_size = sizeof options,
+                                           .paths = paths,
+                                           .bytes_max = args->cache_bytes,
+                                           .must_exist = required};
+    struct stoker_error error = {0};
+    char text[CACHE_TEXT_BYTES], *rest = text;
+    int status;
+
+    *cache_out = NULL;
+    if (!folders || !folders[0]) {
+        return !required && args->cache_bytes == 0
+                   ? EXIT_FINE
+                   : term_usage("cache", "no cache is named", "--cache",
+                                "add --cache DIR, or set STOKER_CACHE_DIR");
+    }
+    if ((size_t)snprintf(text, sizeof text, "%s", folders) >= sizeof text) {
+        return term_usage("cache", "the folders are too long", "--cache", "name shorter ones");
+    }
+    for (char *path; (path = strsep(&rest, ":"));) {
+        if (options.path_count == CACHE_FOLDERS_MAX) {
+            return term_usage("cache", "there are too many folders", "--cache", "name at most 16");
+        }
+        if (path[0]) {
+            paths[options.path_count++] = path;
+        }
+    }
+    status = stoker_cache_open(cache_out, &options, &error);
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
 int command_open_engine(const struct args *args, struct stoker_engine **engine_out)
 {
     struct stoker_error error = {0};
@@ -33,8 +73,16 @@ int command_open_engine(const struct args *args, struct stoker_engine **engine_o
         .read_timeout_ms = milliseconds(args->read_seconds),
         .network_fs_threads_max = (uint32_t)args->network_fs_threads,
     };
-    int status = stoker_engine_open(engine_out, &engine, &error);
+    struct stoker_cache *cache = NULL;
+    int status = command_open_cache(args, false, &cache);
 
+    *engine_out = NULL;
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    engine.cache = cache;
+    status = stoker_engine_open(engine_out, &engine, &error);
+    stoker_cache_close(cache); /* the engine keeps it open */
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
 }
 

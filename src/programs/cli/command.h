@@ -17,7 +17,10 @@ int command_no_path(const struct command *command);
 
 /* Opens an engine with the options of args. Prints an error if it fails. Returns an exit status. */
 int command_open_engine(const struct args *args, struct stoker_engine **engine_out);
-/* The same, and expands braces and globs in the paths of args. */
+/* Opens the node cache of --cache. required: else that of STOKER_CACHE_DIR, and only one that
+ * exists. *cache_out NULL: none. Prints an error if it fails. Returns an exit status. */
+int command_open_cache(const struct args *args, bool required, struct stoker_cache **cache_out);
+/* The same as command_open_engine, and expands braces and globs in the paths of args. */
 int command_open_files(struct args *args, struct stoker_engine **engine_out);
 /* The same as command_open_engine, and opens the data set of the paths. */
 int command_open_dataset(const struct args *args, struct stoker_engine **engine_out,

@@ -14,7 +14,7 @@ static const struct command *const commands[] = {
     &command_pack,  &command_verify, &command_diff, &command_order,   &command_sample,
     &command_creds, &command_cp,     &command_mv,   &command_prewarm, &command_sync,
     &command_rm,    &command_stat,   &command_ckpt, &command_presign, &command_clean,
-    &command_fault};
+    &command_cache, &command_fault};
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
 static volatile sig_atomic_t interrupted; /* written by the handler */
