@@ -746,7 +746,9 @@ def load(
     """Reads what :func:`save` or a :class:`Checkpointer` wrote, and verifies its hashes.
 
     ``path``: a ``.safetensors`` file, a step, or a folder of steps (the newest one, or ``step``).
-    A file of another tool is a dict of tensors. ``like``: a tree whose tensors are filled in place;
+    Also reads, without unpickling, files of ``torch.save`` and folders of
+    ``torch.distributed.checkpoint`` (their tree), and safetensors files and sharded models of other
+    tools (a dict of tensors). ``like``: a tree whose tensors are filled in place;
     another shape or dtype is a StateError.
     """
     reader = Reader(

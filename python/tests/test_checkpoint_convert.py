@@ -104,8 +104,7 @@ def test_foreign_sources(tmp_path):
     dcp.save(value, checkpoint_id=tmp_path / "dcp", no_dist=True)
     run("convert", tmp_path / "dcp", tmp_path / "b.pt")
     loaded = torch.load(tmp_path / "b.pt", weights_only=True)
-    same(value["model"]["weight"], loaded["model.weight"])
-    assert loaded["epoch"] == 4
+    same(value, loaded)
     run("convert", tmp_path / "dcp", tmp_path / "hf", "--to", "hf")
     same(value["model"]["bias"], stoker.load(tmp_path / "hf")["model.bias"])
     stoker.save({"x": torch.arange(3)}, tmp_path / "plain.safetensors")
@@ -145,8 +144,8 @@ def test_parts_of_ranks_are_joined(tmp_path):
 
 
 def test_bounded_memory(tmp_path):
-    """600 MB are converted with less memory than that."""
-    stoker.save({"w": torch.zeros(75_000_000, dtype=torch.float64)}, tmp_path / "a.safetensors")
+    """400 MB are converted with less memory than that."""
+    stoker.save({"w": torch.zeros(50_000_000, dtype=torch.float64)}, tmp_path / "a.safetensors")
     script = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True);"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
@@ -155,9 +154,9 @@ def test_bounded_memory(tmp_path):
         words = ["ckpt", "convert", tmp_path / "a.safetensors", tmp_path / target, "--json"]
         done = subprocess.run([sys.executable, "-c", script, COMMAND, *words], capture_output=True,
                               timeout=100, check=True)  # fmt: skip
-        assert (tmp_path / target).stat().st_size > 600_000_000
+        assert (tmp_path / target).stat().st_size > 400_000_000
         (tmp_path / target).unlink()
-        assert int(done.stdout.splitlines()[-1]) < 350_000
+        assert int(done.stdout.splitlines()[-1]) < 330_000
 
 
 def test_bad_conversions(tmp_path):
@@ -272,3 +271,41 @@ def test_verify_slowly(tmp_path):
     start = time.monotonic()
     assert "all hashes match" in run("verify", tmp_path / "run", "--bandwidth", "20M")
     assert time.monotonic() - start > 1.5
+
+
+@pytest.fixture
+def store(monkeypatch):
+    write_server = pytest.importorskip("write_server")
+    server = write_server.serve()
+    write_server.lead_to(server, monkeypatch)
+    yield server
+    server.close()
+
+
+def test_object_stores(tmp_path, store):
+    """Checkpoints of other tools are read from a store; conversions and copies go to one."""
+    value = {"w": torch.arange(2_000_000.0), "e": 1}
+    torch.save(value, tmp_path / "a.pt")
+    dcp.save(value, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    for path in (tmp_path / "a.pt", *(tmp_path / "dcp").iterdir()):
+        key = path.name if path.name == "a.pt" else f"dcp/{path.name}"
+        store.objects["b", key] = path.read_bytes()
+    same(value, stoker.load("s3://b/a.pt"))
+    same(value, stoker.load("s3://b/dcp"))
+    run("convert", "s3://b/dcp", "s3://b/hf", "--to", "hf", "--shard-size", "5M")
+    same({"w": value["w"]}, stoker.load("s3://b/hf"))
+    run("convert", "s3://b/a.pt", "s3://b/one.safetensors")
+    same(value, stoker.load("s3://b/one.safetensors"))
+    run("convert", "s3://b/a.pt", "s3://b/run", "--to", "stoker")
+    run("cp", "s3://b/run", tmp_path / "local")
+    run("cp", tmp_path / "local", "s3://b/other/run")
+    same(value, stoker.load("s3://b/other/run"))
+    (key,) = [key for _, key in store.objects if key.startswith("other/") and "shard" in key]
+    del store.objects["b", key]
+    run("repair", "s3://b/other/run", "--from", tmp_path / "local")
+    assert "all hashes match" in run("verify", "s3://b/other/run")
+    run("seal", "s3://b/dcp")
+    assert "match the seal" in run("verify", "s3://b/dcp")
+    lines = run("probe", "s3://b/probed").splitlines()
+    assert len(lines) == 5 and all(line.startswith("passed") for line in lines)
+    assert not [key for _, key in store.objects if key.startswith("probed")]

@@ -282,8 +282,11 @@ def test_dcp_folder(tmp_path):
     assert found["model.weight"]["shape"] == [30, 40]
     assert found["model.weight"]["max"] == pytest.approx(expected["model"]["weight"].max().item())
     loaded = stoker.load(tmp_path / "dcp")
-    same(expected["model"]["weight"], loaded["model.weight"])
-    assert loaded["epoch"] == 3 and loaded["list.2"] == "x"
+    assert set(loaded) == set(expected) and set(loaded["model"]) == {"weight", "bias"}
+    same(expected["model"]["weight"], loaded["model"]["weight"])
+    same(expected["list"], loaded["list"])
+    assert loaded["epoch"] == 3
+    assert loaded["optimizer"]["param_groups"][0]["lr"] == 1e-3
     (data,) = (tmp_path / "dcp").glob("*.distcp")
     good = data.read_bytes()
     data.write_bytes(good[:-100])

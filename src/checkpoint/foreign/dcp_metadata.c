@@ -263,6 +263,7 @@ int stk_dcp_metadata_parse(struct stk_dcp_metadata *metadata, struct stk_view by
     state = state_of(pickle, stk_pickle_at(pickle, pickle->root), STK_PICKLE_DCP_METADATA);
     entries = stk_pickle_get(pickle, state, "state_dict_metadata");
     data = stk_pickle_get(pickle, state, "storage_data");
+    metadata->planner = stk_pickle_get(pickle, state, "planner_data");
     if (!entries || entries->kind != STK_PICKLE_DICT || !data || data->kind != STK_PICKLE_DICT) {
         status = fail("this is no metadata of torch.distributed.checkpoint", none, error);
     }

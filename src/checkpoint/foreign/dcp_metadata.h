@@ -5,6 +5,7 @@
 #define CHECKPOINT_FOREIGN_DCP_METADATA_H
 
 #include "checkpoint/foreign/pickle.h"
+#include "checkpoint/layout/json_text.h"
 
 #define STK_DCP_NAME_BYTES 4096u
 
@@ -36,6 +37,7 @@ struct stk_dcp_metadata {
     uint64_t tensor_count;
     struct stk_view *bytes; /* owned: names of values that are no tensors */
     uint64_t bytes_count;
+    const struct stk_pickle_value *planner; /* paths of the entries by name; NULL: none */
 };
 
 int stk_dcp_metadata_parse(struct stk_dcp_metadata *metadata, struct stk_view bytes,
@@ -49,5 +51,17 @@ int stk_dcp_chunk(const struct stk_dcp_metadata *metadata, const struct stk_dcp_
 const struct stk_dcp_item *stk_dcp_find(const struct stk_dcp_metadata *metadata,
                                         struct stk_view name, const uint64_t *origin,
                                         uint32_t dimension_count);
+
+/* Prints the value of an entry: of the tensors, then of the bytes. */
+struct stk_dcp_printer {
+    int (*print)(void *context, uint64_t number, struct stk_json_text *json,
+                 struct stoker_error *error);
+    void *context;
+};
+/* dcp_tree.c: appends the nested tree. Returns false if the planner noted no valid paths: json has
+ * to be thrown away. */
+bool stk_dcp_print_tree(const struct stk_dcp_metadata *metadata,
+                        const struct stk_dcp_printer *printer, struct stk_json_text *json,
+                        struct stoker_error *error);
 
 #endif

@@ -3,7 +3,7 @@
  * Method: pickles as bytes; archives and a DCP folder written here, then cut and flipped at each
  * byte; ranges of tensors made of random boxes against a copy element by element. Covers pickle.c,
  * pickle_globals.c, part_reader.c, archive.c, torch_file.c, torch_tree.c, open_torch.c,
- * dcp_metadata.c, open_dcp.c, pieces.c, detect.c. */
+ * dcp_metadata.c, dcp_tree.c, open_dcp.c, pieces.c, detect.c. */
 #include "base/mem.h"
 #include "checkpoint/foreign/parts.h"
 #include "engine/engine.h"

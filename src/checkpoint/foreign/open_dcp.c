@@ -333,35 +333,69 @@ static int plan_tensor(struct opening *opening, const struct stk_dcp_tensor *fro
 
 /* ---- the tree ---- */
 
+/* The node of an entry. */
+static int print_entry(void *context, uint64_t number, struct stk_json_text *json,
+                       struct stoker_error *error)
+{
+    const struct opening *opening = context;
+    const struct stk_dcp_metadata *metadata = &opening->metadata;
+    const struct stk_json_text *text;
+    int status;
+
+    if (number < metadata->tensor_count) {
+        stk_json_text_print(json, "{\"torch\":");
+        status = stk_torch_print_text(json, metadata->tensors[number].name, error);
+        stk_json_text_print(json, "}");
+        return status;
+    }
+    text = &opening->texts[number - metadata->tensor_count].tree;
+    stk_json_text_add(json, text->text, text->bytes);
+    return 0;
+}
+
+/* A dict of all entries by name, where the planner noted no paths. */
+static int print_flat(struct opening *opening, struct stk_json_text *tree,
+                      struct stoker_error *error)
+{
+    const struct stk_dcp_metadata *metadata = &opening->metadata;
+    int status = 0;
+
+    stk_json_text_print(tree, "{\"dict\":{");
+    for (uint64_t i = 0; status == 0 && i < metadata->tensor_count + metadata->bytes_count; i++) {
+        struct stk_view name = i < metadata->tensor_count
+                                   ? metadata->tensors[i].name
+                                   : metadata->bytes[i - metadata->tensor_count];
+
+        stk_json_text_add(tree, ",", i > 0);
+        status = stk_torch_print_text(tree, name, error);
+        stk_json_text_print(tree, ":");
+        status = status < 0 ? status : print_entry(opening, i, tree, error);
+    }
+    stk_json_text_print(tree, "}}");
+    return status;
+}
+
 static int print_tree(struct opening *opening, struct stoker_error *error)
 {
     struct stk_dcp_metadata *metadata = &opening->metadata;
+    struct stk_dcp_printer printer = {print_entry, opening};
     struct stk_json_text tree = {0}, values = {0};
+    struct stoker_error ignored = {0};
     int status = 0;
 
-    stk_json_text_print(&tree, "{\"dict\":{");
-    stk_json_text_print(&values, "{");
-    for (uint64_t i = 0; status == 0 && i < metadata->tensor_count; i++) {
-        stk_json_text_add(&tree, ",", i > 0);
-        status = stk_torch_print_text(&tree, metadata->tensors[i].name, error);
-        stk_json_text_print(&tree, ":{\"torch\":");
-        status =
-            status < 0 ? status : stk_torch_print_text(&tree, metadata->tensors[i].name, error);
-        stk_json_text_print(&tree, "}");
+    if (!stk_dcp_print_tree(metadata, &printer, &tree, &ignored)) {
+        stk_json_text_deinit(&tree);
+        status = print_flat(opening, &tree, error);
     }
+    stk_json_text_print(&values, "{");
     for (uint64_t i = 0; status == 0 && i < metadata->bytes_count; i++) {
-        const struct text *text = &opening->texts[i];
+        const struct stk_json_text *text = &opening->texts[i].values;
 
-        stk_json_text_add(&tree, ",", metadata->tensor_count + i > 0);
-        status = stk_torch_print_text(&tree, metadata->bytes[i], error);
-        stk_json_text_print(&tree, ":");
-        stk_json_text_add(&tree, text->tree.text, text->tree.bytes);
-        if (text->values.bytes > 1) { /* after the space */
+        if (text->bytes > 1) { /* after the space */
             stk_json_text_add(&values, ",", values.bytes > 1);
-            stk_json_text_add(&values, text->values.text + 1, text->values.bytes - 1);
+            stk_json_text_add(&values, text->text + 1, text->bytes - 1);
         }
     }
-    stk_json_text_print(&tree, "}}");
     stk_json_text_print(&values, "}");
     if (status == 0 && (tree.failed || values.failed)) {
         status = stk_fail_memory(error, "tree of a checkpoint");
