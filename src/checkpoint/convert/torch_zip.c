@@ -29,7 +29,7 @@ struct zip {
 static void number(uint8_t **to, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
-        *(*to)++ = (uint8_t)(value >> (8 * i));
+        *(*to)++ = (uint8_t)(i < sizeof value ? value >> (8 * i) : 0);
     }
 }
 

@@ -35,7 +35,7 @@ static void add(struct bytes *to, const void *data, size_t bytes)
 static void add_number(struct bytes *to, uint64_t number, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
-        uint8_t byte = (uint8_t)(number >> (8 * i));
+        uint8_t byte = (uint8_t)(i < sizeof number ? number >> (8 * i) : 0);
 
         add(to, &byte, 1);
     }
