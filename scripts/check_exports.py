@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Compare what libstoker.so exports with what the public headers declare.
 
+And whether null_error_test.c names each public function with an error.
+
 usage: check_exports.py LIBRARY [HEADER...]      default: every header in include/stoker
 """
 import pathlib
@@ -21,6 +23,20 @@ def exported(library):
     return {line.split()[-1].split("@")[0] for line in table.splitlines()}
 
 
+def untested(headers):
+    """Functions with an error that null_error_test.c does not name: a call must return the same
+    status without the error struct."""
+    root = pathlib.Path(__file__).parent.parent
+    tests = "".join(path.read_text() for path in (root / "src").glob("**/null_error_test.c"))
+    for header in headers:
+        text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
+        for call in re.findall(r"STOKER_API\s+([^;]*);", text):
+            if "stoker_error *error" in call:
+                name = re.search(r"(\w+)\(", call)[1]
+                if not re.search(rf"\b{name}\b", tests):
+                    yield f"{header}:0: null error: add '{name}' to null_error_test.c"
+
+
 def main():
     library, *headers = sys.argv[1:]
     headers = [pathlib.Path(header) for header in headers] or sorted(
@@ -34,6 +50,7 @@ def main():
     for name in sorted(want.keys() - have):
         findings.append(f"{want[name]}:0: missing: '{name}' is declared and not exported; "
                         "define it")
+    findings += untested(headers)
     print(*findings, sep="\n", end="\n" if findings else "")
     print(f"exports: {len(have)} names, {len(findings)} findings")
     return bool(findings)

@@ -175,7 +175,10 @@ def shown(name: bytes) -> str:
 def _alias_of(url: str) -> str:
     """The alias of a URL: the path at its end, and no password."""
     bits = url.split("::")
-    index = next(i for i, bit in enumerate(bits) if "://" in bit)
+    index = next((i for i, bit in enumerate(bits) if "://" in bit), len(bits) - 1)
+    if "://" not in bits[index]:  # a chain ends in a local path, as in fsspec
+        bits[index] = "file://" + os.path.abspath(bits[index])
+        url = "::".join(bits)
     if index == len(bits) - 1:
         scheme, _, rest = url.partition("://")
         if bits[index].lower().startswith(("http://", "https://")):

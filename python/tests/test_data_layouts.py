@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import tarfile
+import time
 
 import make
 import numpy as np
@@ -415,3 +416,60 @@ def test_one_limit_of_sizes(tmp_path, size):
     ):
         with pytest.raises(stoker.ArgumentError, match="16384"):
             make_transform()
+
+
+def test_a_sample_that_is_larger_than_the_budget(tmp_path):
+    """Fails at once, and names the sample and both sizes, whatever on_error is."""
+    tar(tmp_path / "a.tar", [("0.bin", b"x"), ("large.bin", bytes(80 << 20)), ("2.bin", b"z")])
+    for on_error in ("raise", "skip"):
+        with stoker.Engine(memory="64MiB", threads=2) as engine:
+            loader = stoker.Loader(
+                tmp_path / "a.tar", 1, fields={"b": stoker.Bytes("bin")}, shuffle="none",
+                tail="keep", engine=engine, on_error=on_error, timeout=20,
+            )
+            began = time.monotonic()
+            with pytest.raises(stoker.BudgetError, match="larger than the memory budget") as caught:
+                list(loader)
+            assert time.monotonic() - began < 10
+            for part in ("a.tar", "'large'", str(80 << 20), str(64 << 20)):
+                assert part in str(caught.value), part
+            loader.close()
+
+
+def test_samples_of_many_members_and_lists_of_extensions(tmp_path, engine):
+    """No silent limits: the 80th member of a sample is read, and compared by diff; a field that
+    names too many extensions is an error."""
+    for name, last in (("a", b"1"), ("b", b"2")):
+        members = [(f"0.m{i:03}", b"%d" % i) for i in range(90)] + [("0.zz", last)]
+        tar(tmp_path / f"{name}.tar", members)
+    with stoker.Loader(tmp_path / "a.tar", 1, fields={"n": stoker.Int("m080")}, tail="keep",
+                       engine=engine, output="numpy") as loader:
+        assert next(iter(loader))["n"].tolist() == [80]
+    code, text = command("diff", tmp_path / "a.tar", tmp_path / "b.tar")
+    assert code == 1 and "zz" in text, text
+    many = [f"m{i:03}" for i in range(17)]
+    with pytest.raises(stoker.LimitError, match="too many extensions"):
+        stoker.Loader(tmp_path / "a.tar", 1, fields={"n": stoker.Int(many)}, engine=engine)
+
+
+def test_tables_of_shards_that_were_written_since(tmp_path, engine):
+    """A shard of the same size and the same headers, but other values: a table of the old ones is
+    not used."""
+    def write(values):
+        tar(tmp_path / "a.tar", [(f"{i}.cls", b"%d" % n) for i, n in enumerate(values)])
+
+    def chosen():
+        with stoker.Loader(tmp_path, 1, fields={"k": "__key__"}, subset="cls > 4", shuffle="none",
+                           tail="keep", engine=engine) as loader:
+            return [batch["k"][0] for batch in loader]
+
+    write([1, 5, 2, 6])
+    stoker.index(tmp_path / "a.tar", engine=engine)
+    assert chosen() == ["1", "3"] and len(list(tmp_path.glob("*.table"))) == 1
+    made = os.stat(next(tmp_path.glob("*.table"))).st_mtime_ns
+    assert chosen() == ["1", "3"]
+    assert os.stat(next(tmp_path.glob("*.table"))).st_mtime_ns == made  # it is used
+    time.sleep(0.02)
+    write([9, 1, 8, 2])
+    assert chosen() == ["0", "2"]
+    assert chosen() == ["0", "2"] and len(list(tmp_path.glob("*.table"))) == 1

@@ -127,6 +127,10 @@ def test_chains(memory, archive, shelf, engine):
         assert samples(source, engine)[0] == want, source
     with pytest.raises(FileNotFoundError, match="zip::memory://shelf/a.zip!/none"):
         stoker.Dataset("zip://none::memory://shelf/a.zip", engine=engine)
+    for url in ("zip://::wrong/a.zip", "zip://*::/nonexistent/a.zip"):  # ends in a local path
+        with pytest.raises((stoker.Error, OSError), match="a.zip"):
+            stoker.Dataset(url, engine=engine)
+    assert len(stoker.Dataset(f"zip://tars::{archive}", engine=engine)) > 0
 
 
 def test_index_and_tokens(memory, shelf, engine, tmp_path):

@@ -447,6 +447,15 @@ int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wa
         }
         if (bytes > engine->budget.bytes_max || waited_ms++ >= wait_ms) {
             end_reserve_wait(engine, waiting);
+            if (bytes > engine->budget.bytes_max) {
+                return stk_fail(error, STOKER_ERROR_BUDGET,
+                                "a single allocation is larger than the memory budget",
+                                "raise memory_bytes_max (in Python: memory=), or leave large "
+                                "samples out",
+                                "%s: %llu bytes needed, the budget is %llu", what,
+                                (unsigned long long)bytes,
+                                (unsigned long long)engine->budget.bytes_max);
+            }
             return stk_fail(error, STOKER_ERROR_BUDGET, "cannot take memory for a sample",
                             "raise memory_bytes_max, or close batches that are no longer used",
                             "%s: %llu bytes needed, %llu of %llu in use", what,

@@ -88,7 +88,14 @@ static int set_extensions(struct stoker_loader *loader, struct stk_loader_field 
             *next++ = 0;
         }
         id = stk_index_extension_id(loader->dataset->index, part);
-        if (id >= 0 && field->extension_count < STK_LOADER_FIELD_EXTENSIONS_MAX) {
+        if (id >= 0 && field->extension_count == STK_LOADER_FIELD_EXTENSIONS_MAX) {
+            stk_free(copy);
+            return stk_fail(error, STOKER_ERROR_LIMIT, "a field has too many extensions",
+                            "name fewer: the first that a sample has is taken",
+                            "at most %u that the data set has: '%.400s'",
+                            STK_LOADER_FIELD_EXTENSIONS_MAX, list);
+        }
+        if (id >= 0) {
             field->extensions[field->extension_count++] = (uint32_t)id;
         }
     }

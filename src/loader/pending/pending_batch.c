@@ -11,6 +11,7 @@
 #include "loader/pending/value_override.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MEMORY_SHORT_MS 100u
@@ -74,6 +75,37 @@ static int plan_offsets(struct stk_pending_batch *pending, const struct stk_load
     return 0;
 }
 
+/* If a single value of the batch is larger than the budget, no other batch size helps: says which
+ * sample has it. */
+static void name_large_sample(const struct stk_pending_batch *pending, const uint64_t *ids,
+                              uint64_t *const *offsets, struct stoker_error *error)
+{
+    const struct stoker_dataset *dataset = pending->loader->dataset;
+    uint64_t budget = pending->loader->engine->budget.bytes_max, most = 0;
+    struct stk_sample sample;
+    uint32_t slot = 0;
+    char key[256];
+
+    for (uint32_t f = 0; f < pending->loader->field_count; f++) {
+        for (uint32_t i = 0; offsets[f] && i < pending->samples; i++) {
+            slot = offsets[f][i + 1] - offsets[f][i] > most ? i : slot;
+            most = stk_max(most, offsets[f][i + 1] - offsets[f][i]);
+        }
+    }
+    if (!error || most <= budget ||
+        stk_index_sample(dataset->index, ids[slot], &sample, NULL) < 0) {
+        return;
+    }
+    *error = (struct stoker_error){0};
+    stk_fail(error, STOKER_ERROR_BUDGET, "a sample is larger than the memory budget",
+             "raise the memory budget (in Python: memory=), or leave the sample out",
+             "%llu bytes, the budget is %llu", (unsigned long long)most,
+             (unsigned long long)budget);
+    snprintf(key, sizeof key, "%.*s", (int)stk_min(sample.key.bytes, 200),
+             (const char *)sample.key.data);
+    stk_dataset_error_add_location(dataset, error, sample.shard, STOKER_NO_OFFSET, key);
+}
+
 /* Sample ids, mask and positions of a batch, and memory for its values. */
 static int plan_batch(struct stk_pending_batch *pending, struct stoker_error *error)
 {
@@ -109,6 +141,9 @@ static int plan_batch(struct stk_pending_batch *pending, struct stoker_error *er
     }
     if (status == 0) {
         status = get_pool_batch(pending, value_bytes, error);
+        if (status == STOKER_ERROR_BUDGET) {
+            name_large_sample(pending, ids, offsets, error);
+        }
     }
     if (status == 0) {
         status = stk_ragged_values_open(pending, value_bytes, error);

@@ -28,7 +28,7 @@ static bool find_member(const struct stoker_loader *loader, const struct stk_loa
 {
     const struct stk_index *index = loader->dataset->index;
     uint32_t best = UINT32_MAX;
-    uint32_t count = (uint32_t)stk_min(sample->member_count, STK_SAMPLE_MEMBERS_MAX);
+    uint32_t count = sample->member_count;
 
     for (uint32_t i = 0; i < count && best > 0; i++) {
         struct stk_member member;

@@ -6,14 +6,13 @@
  * A sample is looked up once: the result belongs to the work on its slot, and moves to the fetch
  * record if the bytes are cold. It is looked up again only after a read failed.
  * Owner: the caller. Threads: one. Memory: the caller's array of parts; keys are views of the
- * index. Bound: a part for each field; STK_SAMPLE_MEMBERS_MAX members of a sample are considered.
+ * index. Bound: a part for each field.
  */
 #ifndef LOADER_PENDING_SAMPLE_MEMBERS_H
 #define LOADER_PENDING_SAMPLE_MEMBERS_H
 
 #include "index/index.h"
 
-#define STK_SAMPLE_MEMBERS_MAX 64u
 /* Members with a larger gap between them are read one by one. */
 #define STK_SAMPLE_SPAN_GAP_BYTES (256u << 10)
 

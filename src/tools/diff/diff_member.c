@@ -9,19 +9,23 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MEMBERS_MAX = 64 /* of a sample, that are compared */, PIECE_BYTES = 64 << 10 };
+enum { PIECE_BYTES = 64 << 10 };
+
+struct half_member {
+    struct stk_member location;
+    char extension[STK_DIFF_EXTENSION_MAX]; /* empty and absent: not compared */
+    bool absent;
+};
 
 /* A sample of one side. */
 struct half {
     const struct stk_diff_side *side;
     struct stk_sample sample;
     uint32_t count;
-    struct {
-        struct stk_member location;
-        char extension[STK_DIFF_EXTENSION_MAX]; /* empty and absent: not compared */
-        bool absent;
-    } members[MEMBERS_MAX];
+    struct half_member *members; /* owned: [count] */
 };
+
+#define MORE " ..."
 
 static int load(const struct stoker_diff *diff, struct half *half, uint64_t sample,
                 struct stoker_error *error);
@@ -68,11 +72,14 @@ int stk_diff_members(const struct stoker_diff *diff, const uint64_t samples[2], 
             add(text, capacity, "+", b->members[j].extension, "");
         }
     }
+    for (int s = 0; halves && s < 2; s++) {
+        stk_free(halves[s].members);
+    }
     stk_free(halves);
     return status;
 }
 
-/* Appends a word, unless it does not fit. */
+/* Appends a word. Words that do not fit are replaced by "...". */
 static void add(char *text, size_t capacity, const char *before, const char *extension,
                 const char *after)
 {
@@ -82,6 +89,10 @@ static void add(char *text, size_t capacity, const char *before, const char *ext
 
     if (bytes < 0 || (size_t)bytes >= capacity - used) {
         text[used] = '\0';
+        if (used >= strlen(MORE) && strcmp(text + used - strlen(MORE), MORE) != 0) {
+            used = stk_min(used, capacity - 1 - strlen(MORE));
+            memcpy(text + used, MORE, strlen(MORE) + 1);
+        }
     }
 }
 
@@ -91,7 +102,12 @@ static int load(const struct stoker_diff *diff, struct half *half, uint64_t samp
     const struct stk_index *index = half->side->dataset->index;
     int status = stk_index_sample(index, sample, &half->sample, error);
 
-    for (uint32_t i = 0; status == 0 && i < stk_min(half->sample.member_count, MEMBERS_MAX); i++) {
+    half->members =
+        status < 0 ? NULL : stk_alloc(stk_max(half->sample.member_count, 1), sizeof *half->members);
+    if (status == 0 && !half->members) {
+        return stk_fail_memory(error, "%u members", half->sample.member_count);
+    }
+    for (uint32_t i = 0; status == 0 && i < half->sample.member_count; i++) {
         char space[STK_DIFF_EXTENSION_MAX];
         const char *extension;
 
