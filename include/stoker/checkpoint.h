@@ -58,7 +58,8 @@ struct stoker_checkpoint_tensor {
     const char *dtype;        /* of safetensors: "F32", "BF16", "I64", "BOOL", "F8_E4M3" ... */
     const uint64_t *shape;    /* elements of each dimension */
     uint32_t dimension_count; /* 0: a scalar */
-    const void *data;         /* NULL is allowed if the tensor has no elements */
+    const void *data;         /* NULL is allowed if the tensor has no elements, or with `pieces` of
+                                 the save options */
 };
 
 struct stoker_checkpoint_save_options {
@@ -75,6 +76,8 @@ struct stoker_checkpoint_save_options {
                             save, and different for each save; NULL for one rank */
     const char *file;    /* borrowed: writes this one file, without a step, instead: a path or URL
                             that ends in .safetensors; an existing file is replaced */
+    uint32_t pieces;     /* 1: stoker_checkpoint_save_copy_piece() asks for the bytes of tensors
+                            whose data is NULL, such as those of a GPU */
 };
 
 /* A save that is running, or finished. */
@@ -91,6 +94,24 @@ STOKER_API int stoker_checkpoint_save_open(struct stoker_checkpoint_save **save_
  * STOKER_ERROR_AGAIN after timeout_ms: call it again; or the error of the save. One thread. */
 STOKER_API int stoker_checkpoint_save_copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
                                            struct stoker_error *error);
+
+/* Bytes of a tensor that the caller copies. */
+struct stoker_checkpoint_piece {
+    size_t struct_size;
+    uint64_t tensor;        /* index in `tensors` of the save options */
+    uint64_t offset, bytes; /* in the tensor */
+    void *buffer;           /* where they go: in the memory of the writer, until the next call */
+    void *block;            /* the block of memory that has the buffer, which is reused: a caller
+                               may register it with a GPU until the writer is closed */
+    uint64_t block_bytes;
+};
+/* As stoker_checkpoint_save_copy(), for saves with `pieces`. Returns 1 and fills *piece_out: the
+ * caller copies these bytes before it calls again, and then calls again; 0 once all bytes are
+ * copied. */
+STOKER_API int stoker_checkpoint_save_copy_piece(struct stoker_checkpoint_save *save,
+                                                 uint32_t timeout_ms,
+                                                 struct stoker_checkpoint_piece *piece_out,
+                                                 struct stoker_error *error);
 
 struct stoker_checkpoint_progress {
     size_t struct_size;

@@ -182,6 +182,7 @@ static PyObject *writer_save(PyObject *object, PyObject *arguments)
     save->tensors = Py_NewRef(list);
     options.tensors = tensors.items;
     options.tensor_count = tensors.count;
+    options.pieces = 1;
     Py_BEGIN_ALLOW_THREADS status =
         stoker_checkpoint_save_open(&handle, self->writer, &options, &error);
     Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
@@ -238,9 +239,11 @@ static PyObject *writer_set_limits(PyObject *object, PyObject *arguments)
 
 /* ---- CheckpointSave ---- */
 
-/* copy(timeout_ms) -> True once the tensors are copied */
+/* copy(timeout_ms) -> None: again; True once all bytes are copied; or what the caller copies:
+ * (tensor, offset, bytes, address, address of the block, its bytes) */
 static PyObject *save_copy(PyObject *object, PyObject *timeout)
 {
+    struct stoker_checkpoint_piece piece = {.struct_size = sizeof piece};
     struct save *self = (struct save *)object;
     struct stoker_error error = {0};
     uint32_t timeout_ms;
@@ -250,16 +253,22 @@ static PyObject *save_copy(PyObject *object, PyObject *timeout)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status =
-        stoker_checkpoint_save_copy(self->job.handle, timeout_ms, &error);
+        stoker_checkpoint_save_copy_piece(self->job.handle, timeout_ms, &piece, &error);
     Py_END_ALLOW_THREADS stk_py_job_leave(&self->job);
     if (status == STOKER_ERROR_AGAIN) {
-        Py_RETURN_FALSE;
+        Py_RETURN_NONE;
     }
     if (status < 0) {
         return stk_py_raise(status, &error);
     }
-    Py_CLEAR(self->tensors);
-    Py_RETURN_TRUE;
+    if (status == 0) {
+        Py_CLEAR(self->tensors);
+        Py_RETURN_TRUE;
+    }
+    return Py_BuildValue(
+        "KKKKKK", (unsigned long long)piece.tensor, (unsigned long long)piece.offset,
+        (unsigned long long)piece.bytes, (unsigned long long)(uintptr_t)piece.buffer,
+        (unsigned long long)(uintptr_t)piece.block, (unsigned long long)piece.block_bytes);
 }
 
 /* part() -> bytes for commit() of rank 0 */
@@ -313,7 +322,7 @@ PyType_Spec stk_py_checkpoint_writer_spec = {
 };
 
 static PyMethodDef save_methods[] = {
-    {"copy", save_copy, METH_O, "copy(timeout_ms) -> True once the tensors are copied."},
+    {"copy", save_copy, METH_O, "copy(timeout_ms) -> None, True or a piece."},
     {"next", stk_py_job_next_progress, METH_O,
      "next(timeout_ms) -> (running, bytes, bytes_done, run_ns, nan, inf)"},
     {"part", save_part, METH_NOARGS, "What rank 0 needs for commit()."},

@@ -6,23 +6,39 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _stoker, checkpoint_ranks, checkpoint_tree
+from .checkpoint_pieces import Pieces, Pins
 from .engine import Engine
 from .errors import ArgumentError, MissingError, TimeoutError
 
 _TICK_MS = 100
+WAVE_BYTES = 256 << 20  # temporary memory of a load for tensors that it cannot read into
 
 
 class MissingKeyError(MissingError):
     """A key that the caller wants is not in the checkpoint: no damage."""
 
 
-def copy(save: Any, until: float | None = None) -> None:
-    """Copies the tensors; Ctrl-C is possible while memory is awaited. until: of time.monotonic()"""
-    while not save.copy(_TICK_MS):
-        if until is not None and time.monotonic() > until:
+def copy(
+    save: Any, tensors: Any, pins: Pins | None = None, until: float | None = None
+) -> None:
+    """Copies the tensors; Ctrl-C is possible while memory is awaited.
+
+    Parameters:
+        tensors: the SaveTensors of the save.
+        pins: pins the memory of the writer for copies of a GPU.
+        until: a time of time.monotonic().
+    """
+    pieces = Pieces(tensors.owners, pins)
+    while True:
+        found = save.copy(_TICK_MS)
+        if found is True:
+            return
+        if found is not None:
+            pieces.fill(*found)
+        elif until is not None and time.monotonic() > until:
             raise TimeoutError(
                 "the tensors were not copied before the deadline",
                 "save",
@@ -37,6 +53,18 @@ def finish(save: Any, handle: Any = None) -> None:
         if handle is not None:
             handle._progress = (done, total)
             handle.nan, handle.inf = nan, inf
+
+
+class _Part(NamedTuple):
+    """A box of a stored tensor, and the tensor of torch that it is copied to."""
+
+    target: Any
+    name: str
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    path: str
+    bytes: int
+    """Of its rows: temporary memory, unless they are read into the target."""
 
 
 class Reader:
@@ -60,25 +88,45 @@ class Reader:
         """The values of the tree; its tensors are read and verified."""
         ranges: list[tuple[int, int, int, int]] = []
         made: dict[tuple[str, int], Any] = {}
-        after: list[tuple[Any, Any]] = []  # (target, source): to be copied unless they are one
+        after: list[_Part] = []
 
         def make(name: Any, kind: str, like: Any, path: str) -> Any:
             if kind == "dtensor":
                 return self._dtensor(name, like, path, ranges, after)
             index, dtype, shape, size = self.find(name, path)
             key = (name, id(like) if like is not None else 0)
-            if key not in made:
+            if key not in made and checkpoint_tree.is_elsewhere(like):
+                checkpoint_tree.check_form(like, dtype, shape, path)
+                target = made[key] = like.detach()
+                zeros = (0,) * len(shape)
+                after.append(_Part(target, name, zeros, shape, path, size))
+            elif key not in made:
                 memory = checkpoint_tree.memory_for(kind, dtype, shape, like, path)
                 ranges.append((index, 0, size, checkpoint_tree.address_of(memory) if size else 0))
                 made[key] = memory
             return made[key]
 
         result = checkpoint_tree.decode(tree, make, like)
-        self.read(ranges, [made, after])
-        for target, source in after:
-            if source is not target:
-                target.copy_(source)
+        self.read(ranges, made)
+        self._read_parts(after)
         return _convert(tree, result)
+
+    def _read_parts(self, parts: list[_Part]) -> None:
+        """Reads parts into temporary memory and copies them: as many at a time as it may have."""
+        at = 0
+        while at < len(parts):
+            ranges, copies, held = [], [], 0
+            while at < len(parts) and (held == 0 or held + parts[at].bytes <= WAVE_BYTES):
+                part = parts[at]
+                source, span = self.rows(*part[1:3], part.sizes, part.target, part.path)
+                ranges.append(span)
+                copies.append((part.target, source))
+                held += part.bytes if source is not part.target else 0
+                at += 1
+            self.read(ranges, copies)
+            for target, source in copies:
+                if source is not target:
+                    target.copy_(source)
 
     def find(self, name: str, path: str) -> tuple[int, str, tuple[int, ...], int]:
         """A tensor by its name: number, dtype, shape, bytes. path: of the value in its tree."""
@@ -127,7 +175,7 @@ class Reader:
         like: Any,
         path: str,
         ranges: list[tuple[int, int, int, int]],
-        after: list[tuple[Any, Any]],
+        after: list[_Part],
     ) -> Any:
         """The part that a DTensor has on this rank; without one, the full tensor."""
         name, dtype, shape = node[0], node[1], tuple(node[2])
@@ -146,11 +194,12 @@ class Reader:
             target = local
             for axis in range(len(wanted)):
                 target = target.narrow(axis, low[axis] - box[0][axis], wanted[axis])
-            begin = [a - b for a, b in zip(low, offsets, strict=True)]
-            part, span = self.rows(stored, begin, wanted, target, path)
-            ranges.append(span)
-            after.append((target, part))
-            left -= part.numel()
+            begin = tuple(a - b for a, b in zip(low, offsets, strict=True))
+            sizes = self.tensors[stored][2]
+            row_bytes = self.tensors[stored][3] // max(1, math.prod(sizes[:1]))
+            after.append(_Part(target, stored, begin, wanted, path, row_bytes * wanted[0]
+                               if wanted else row_bytes))
+            left -= target.numel()
         if left != 0:
             raise MissingError(
                 "parts of a tensor are missing", f"'{path}' in '{self.path}'", "use another step"

@@ -52,6 +52,7 @@ class Tensor(NamedTuple):
     """Of safetensors: ``"F32"``."""
     shape: tuple[int, ...]
     address: int
+    """0: of an empty tensor, or of one of torch whose values are not in C order in CPU memory."""
     owner: Any
     """Keeps the memory alive."""
 
@@ -101,8 +102,7 @@ def torch_tensor(name: str, tensor: Any, path: str) -> Tensor:
     if tensor.device.type == "meta":
         raise _refuse(path, tensor, "a tensor on the device meta has no data")
     tensor = tensor.detach()
-    tensor = tensor.resolve_conj().resolve_neg().cpu().contiguous()
-    address = tensor.data_ptr() if tensor.numel() else 0
+    address = tensor.data_ptr() if tensor.numel() and is_plain(tensor) else 0
     return Tensor(name, dtype, tuple(tensor.shape), address, tensor)
 
 
@@ -336,6 +336,19 @@ def is_plain(tensor: Any) -> bool:
         and tensor.is_contiguous()
         and not tensor.is_conj()
         and not tensor.is_neg()
+    )
+
+
+def is_elsewhere(tensor: Any) -> bool:
+    """Whether it is a tensor of torch that a load fills by a copy, such as one of a GPU."""
+    torch = _torch()
+    return bool(
+        torch is not None
+        and isinstance(tensor, torch.Tensor)
+        and type(tensor.data) is torch.Tensor
+        and tensor.device.type != "meta"
+        and tensor.layout == torch.strided
+        and not is_plain(tensor)
     )
 
 

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from . import _stoker, checkpoint_ranks, checkpoint_tree
 from ._options import count, parse_bytes, path_of, refuse_pickle
+from .checkpoint_pieces import Pins
 from .checkpoint_reader import MissingKeyError, Reader, copy, finish, select
 from .checkpoint_run import Commit, Save, run
 from .checkpoint_signal import SignalWatch, notice_of
@@ -162,6 +163,7 @@ class Checkpointer:
             count(threads, "threads", high=64),
             *self._limits,
         )
+        self._pins = Pins()
         self._last: Save | None = None
         self._watch: SignalWatch | None = None
         self._running: list[tuple[Save, Any]] = []
@@ -269,7 +271,7 @@ class Checkpointer:
         items = checkpoint_tree.SaveTensors(tensors)
         save = self._writer.save(step, items, tree, values, rank, ranks, save_id, None)
         try:
-            copy(save, until)
+            copy(save, items, self._pins, until)
         except BaseException:
             save.close()
             raise
@@ -367,6 +369,7 @@ class Checkpointer:
                     self._check()
                 finally:
                     self._closed = True
+                    self._pins.close()  # no save runs
                     self._writer.close()
                     _unfinished.discard(self)
 
@@ -729,7 +732,7 @@ def save(tree: Any, path: str | os.PathLike[str], *, engine: Engine | None = Non
     items = checkpoint_tree.SaveTensors(tensors)
     running = writer.save(0, items, encoded, None, 0, 1, None, name)
     try:
-        copy(running)
+        copy(running, items)
         finish(running)
     finally:
         running.close()

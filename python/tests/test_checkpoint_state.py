@@ -146,3 +146,49 @@ def test_limits_end_at_a_deadline(tmp_path):
         ckpt._writer.set_limits(0, 0)
         handle.wait(20)
         assert handle.done and time.monotonic() - begin < 20
+
+
+MEMORY = """
+import gc, os, re, sys, numpy, torch, stoker
+action, folder = sys.argv[1:]
+torch.set_num_threads(1)
+COUNT, SIDE = 8, 4096                     # tensors of 64 MiB that are not in C order
+torch.manual_seed(0)
+base = [torch.rand(SIDE, SIDE) for _ in range(COUNT)]
+state = {"t": {str(i): tensor.t() for i, tensor in enumerate(base)}}
+wanted = [tensor.clone() for tensor in base] if action == "load" else None
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) << 10
+if action == "load":
+    for tensor in base:
+        tensor.zero_()
+ckpt = stoker.Checkpointer(folder, memory="64MiB", threads=2)
+open("/proc/self/clear_refs", "w").write("5")
+before = peak()
+if action == "save":
+    ckpt.save(1, state, wait=True)
+else:
+    assert ckpt.restore(state) == 1
+print(peak() - before)
+if action == "load":
+    assert all(torch.equal(a, b) for a, b in zip(base, wanted))
+ckpt.close()
+"""
+
+
+def test_memory_of_tensors_that_are_not_in_order(tmp_path):
+    """As those of a GPU: they are copied in pieces and in waves, not all at once."""
+    grown = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", MEMORY, action, str(tmp_path)],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        >> 20
+        for action in ("save", "load")
+    ]
+    assert grown[0] < 64 + 64 + 64, grown  # the pool, one tensor, and what torch needs
+    assert grown[1] < 256 + 64 + 100, grown

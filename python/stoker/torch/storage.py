@@ -203,7 +203,7 @@ class StorageWriter(_Place, _Writer):
             save.step, items, tree, None, save.rank, max(save.ranks, 2), save.save_id, None
         )
         self._open = writer, running  # its lock shows that the save lives, until finish()
-        copy(running)
+        copy(running, items)
         finish(running)
         part: bytes = running.part()
         if save.rank != 0:

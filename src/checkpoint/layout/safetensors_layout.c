@@ -72,9 +72,6 @@ static int check_tensor(struct stk_safetensor *tensor, const struct stoker_check
         return fail_tensor(error, "the shape is too large", "use at most 32 dimensions",
                            given->name);
     }
-    if (!given->data && tensor->bytes > 0) {
-        return fail_tensor(error, "the tensor has no data", "set its data", given->name);
-    }
     tensor->name = given->name;
     tensor->shape = given->shape;
     tensor->dimension_count = given->dimension_count;

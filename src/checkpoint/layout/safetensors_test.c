@@ -250,7 +250,6 @@ static void test_arguments(void)
     } rows[] = {
         {"same name", {{"a", "U8", NULL, 0, data}, {"a", "U8", NULL, 0, data}}, NULL},
         {"dtype", {{"a", "U8", NULL, 0, data}, {"b", "float", NULL, 0, data}}, NULL},
-        {"no data", {{"a", "U8", NULL, 0, data}, {"b", "U8", NULL, 0, NULL}}, NULL},
         {"name", {{"a", "U8", NULL, 0, data}, {"\xff", "U8", NULL, 0, data}}, NULL},
         {"reserved", {{"a", "U8", NULL, 0, data}, {"__metadata__", "U8", NULL, 0, data}}, NULL},
         {"huge", {{"a", "U8", NULL, 0, data}, {"b", "U8", huge, 2, data}}, NULL},

@@ -720,6 +720,63 @@ static void test_close_and_file(void)
     free_state(&states[1]);
 }
 
+/* The caller copies tensors without data, up to most pieces. */
+static int fill_pieces(struct stoker_checkpoint_save *save, const struct state *state, int most,
+                       struct stoker_error *error)
+{
+    int status = 1;
+
+    while (most-- > 0 && (status == 1 || status == STOKER_ERROR_AGAIN)) {
+        struct stoker_checkpoint_piece piece = {.struct_size = sizeof piece};
+
+        status = stoker_checkpoint_save_copy_piece(save, 100, &piece, error);
+        if (status == 1) {
+            T_TRUE("in the block", (uint8_t *)piece.buffer >= (uint8_t *)piece.block &&
+                                       (uint8_t *)piece.buffer + piece.bytes <=
+                                           (uint8_t *)piece.block + piece.block_bytes);
+            memcpy(piece.buffer, state->data[piece.tensor] + piece.offset, piece.bytes);
+        }
+    }
+    return status;
+}
+
+static void test_pieces(void)
+{
+    struct stoker_checkpoint_save_options options = {.struct_size = sizeof options, .step = 1};
+    struct stoker_checkpoint_save *save = NULL;
+    struct stoker_checkpoint_writer *writer;
+    struct stoker_error error = {0};
+    struct stoker_engine *engine;
+    struct stk_io *io = NULL;
+    struct state state;
+
+    make_state(&state, 1, LARGE);
+    state.tensors[0].data = state.tensors[2].data = NULL;
+    options.tensors = state.tensors;
+    options.tensor_count = TENSORS;
+    T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
+    engine = open_engine(io);
+    writer = open_writer(engine, ROOT, 2);
+    T_EQ("no data", stoker_checkpoint_save_open(&save, writer, &options, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_HAS("the tensor", error.where, "weight");
+    options.pieces = 1;
+    T_EQ("open", stoker_checkpoint_save_open(&save, writer, &options, &error), 0);
+    T_EQ("copy", stoker_checkpoint_save_copy(save, 100, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("a piece is missing", fill_pieces(save, &state, 2, &error), 1);
+    stoker_checkpoint_save_close(save);
+    T_EQ("nothing is left", hidden(io), 0);
+    T_EQ("open", stoker_checkpoint_save_open(&save, writer, &options, &error), 0);
+    T_EQ("pieces", fill_pieces(save, &state, 1000, &error), 0);
+    while (stoker_checkpoint_save_next(save, 100, NULL, &error) == 1) {
+    }
+    stoker_checkpoint_save_close(save);
+    T_EQ("load", load_step(engine, ROOT, 1, &state, &error), 0);
+    stoker_checkpoint_writer_close(writer);
+    stoker_engine_close(engine);
+    free_state(&state);
+}
+
 int main(void)
 {
     int64_t alive = stk_mem_alive();
@@ -727,6 +784,7 @@ int main(void)
     test_round_trip();
     test_ranks();
     test_close_and_file();
+    test_pieces();
     test_retention();
     test_damage();
     test_counts();

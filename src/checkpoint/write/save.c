@@ -128,8 +128,15 @@ static int init_save(struct stoker_checkpoint_save *save,
         (options->values && !save->values)) {
         return stk_fail_memory(error, "checkpoint");
     }
+    save->pieces = options->pieces != 0;
     for (uint64_t i = 0; i < save->layout.count; i++) {
-        save->sources[i] = options->tensors[save->layout.tensors[i].source].data;
+        const struct stk_safetensor *tensor = &save->layout.tensors[i];
+
+        save->sources[i] = options->tensors[tensor->source].data;
+        if (!save->sources[i] && tensor->bytes > 0 && !save->pieces) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "the tensor has no data", "set its data",
+                            "tensor '%.400s'", options->tensors[tensor->source].name);
+        }
     }
     return status;
 }
@@ -203,36 +210,63 @@ int stoker_checkpoint_save_open(struct stoker_checkpoint_save **save_out,
     return 0;
 }
 
-/* Copies the tensors of a block, or reads them. */
-static int fill_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block,
-                      struct stoker_error *error)
+/* Takes a tensor's bytes into the block that is being filled, or reads them. Returns 0; 1 if the
+ * caller copies them: *piece says which; or the error of reading. */
+static int fill_tensor(struct stoker_checkpoint_save *save, uint64_t end,
+                       struct stoker_checkpoint_piece *piece, struct stoker_error *error)
 {
     const struct stk_safetensors *layout = &save->layout;
-    uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES;
-    uint64_t end = begin + block->bytes;
-    uint64_t at = stk_max(begin, layout->header_bytes);
+    const struct stk_safetensor *tensor = &layout->tensors[save->next_tensor];
+    const uint8_t *source = save->sources[save->next_tensor];
+    uint64_t first = layout->header_bytes + tensor->offset, last = first + tensor->bytes;
+    uint64_t offset = save->fill_at - first, bytes = stk_min(last, end) - save->fill_at;
+    struct stk_checkpoint_block *block = save->filling;
+    uint8_t *target = block->data + (save->fill_at - block->index * STK_SAFETENSORS_BLOCK_BYTES);
 
-    memset(block->data, 0, at - begin);
-    while (at < end) {
-        const struct stk_safetensor *tensor = &layout->tensors[save->next_tensor];
-        uint64_t first = layout->header_bytes + tensor->offset, last = first + tensor->bytes;
-        uint64_t bytes = stk_min(last, end) - at;
+    int status = 0;
 
-        if (bytes > 0 && save->read) {
-            int status = save->read(save->read_context, tensor->source, at - first,
-                                    block->data + (at - begin), bytes, error);
-
-            if (status < 0) {
-                return status;
-            }
-        } else if (bytes > 0) {
-            memcpy(block->data + (at - begin),
-                   (const uint8_t *)save->sources[save->next_tensor] + (at - first), bytes);
-        }
-        at += bytes;
-        save->next_tensor += at == last;
+    if (bytes > 0 && save->read) {
+        status = save->read(save->read_context, tensor->source, offset, target, bytes, error);
+    } else if (bytes > 0 && source) {
+        memcpy(target, source + offset, bytes);
+    } else if (bytes > 0) {
+        *piece = (struct stoker_checkpoint_piece){.tensor = tensor->source,
+                                                  .offset = offset,
+                                                  .bytes = bytes,
+                                                  .buffer = target,
+                                                  .block = block->data,
+                                                  .block_bytes = STK_SAFETENSORS_BLOCK_BYTES};
+        status = 1;
     }
-    return 0;
+    save->fill_at += bytes;
+    save->next_tensor += save->fill_at == last;
+    return status;
+}
+
+/* Copies or reads the tensors of the block that is being filled. Returns 1 if the caller must copy
+ * a piece first. */
+static int fill_block(struct stoker_checkpoint_save *save, struct stoker_checkpoint_piece *piece,
+                      struct stoker_error *error)
+{
+    uint64_t end = save->filling->index * STK_SAFETENSORS_BLOCK_BYTES + save->filling->bytes;
+
+    int status = 0;
+
+    while (status == 0 && save->fill_at < end) {
+        status = fill_tensor(save, end, piece, error);
+    }
+    return status;
+}
+
+static void begin_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block)
+{
+    uint64_t begin = save->next_block * STK_SAFETENSORS_BLOCK_BYTES;
+
+    block->index = save->next_block++;
+    block->bytes = stk_min(STK_SAFETENSORS_BLOCK_BYTES, save->sink.file_bytes - begin);
+    save->filling = block;
+    save->fill_at = stk_max(begin, save->layout.header_bytes);
+    memset(block->data, 0, save->fill_at - begin);
 }
 
 static void push_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block)
@@ -259,40 +293,37 @@ static int failure(struct stoker_checkpoint_save *save, struct stoker_error *err
     return status;
 }
 
-int stoker_checkpoint_save_copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
-                                struct stoker_error *error)
+/* Fills blocks. Returns 1 if the caller must copy a piece; 0 once all bytes are copied. */
+static int copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
+                struct stoker_checkpoint_piece *piece, struct stoker_error *error)
 {
     uint64_t until_ns = stk_engine_now(save->writer->engine) + (uint64_t)timeout_ms * 1000000u;
     int status = stk_engine_check(save->writer->engine, error);
 
-    while (status == 0 && save->next_block < save->block_count) {
+    while (status == 0 && (save->filling || save->next_block < save->block_count)) {
         struct stk_checkpoint_block *block =
-            stk_writer_take_block(save->writer, (uint32_t)stk_min(timeout_ms, COPY_WAIT_MS));
+            save->filling
+                ? NULL
+                : stk_writer_take_block(save->writer, (uint32_t)stk_min(timeout_ms, COPY_WAIT_MS));
 
+        if (block) {
+            begin_block(save, block);
+        }
         status = failure(save, error);
         if (status < 0) {
-            if (block) {
-                stk_writer_give_block(save->writer, block);
-            }
             return status;
         }
-        if (!block && stk_writer_has_no_memory(save->writer)) {
-            return stk_fail_memory(error, "a block of a checkpoint");
-        }
-        if (!block && stk_engine_now(save->writer->engine) >= until_ns) {
-            return STOKER_ERROR_AGAIN;
-        }
-        if (block) {
-            uint64_t begin = save->next_block * STK_SAFETENSORS_BLOCK_BYTES;
-
-            block->index = save->next_block++;
-            block->bytes = stk_min(STK_SAFETENSORS_BLOCK_BYTES, save->sink.file_bytes - begin);
-            status = fill_block(save, block, error);
-            if (status < 0) {
-                stk_writer_give_block(save->writer, block);
+        if (save->filling) {
+            status = fill_block(save, piece, error);
+            if (status != 0) {
                 return status;
             }
-            push_block(save, block);
+            push_block(save, save->filling);
+            save->filling = NULL;
+        } else if (stk_writer_has_no_memory(save->writer)) {
+            return stk_fail_memory(error, "a block of a checkpoint");
+        } else if (stk_engine_now(save->writer->engine) >= until_ns) {
+            return STOKER_ERROR_AGAIN;
         }
     }
     if (status == 0) {
@@ -300,6 +331,33 @@ int stoker_checkpoint_save_copy(struct stoker_checkpoint_save *save, uint32_t ti
         save->locked.copied = true;
         pthread_cond_broadcast(&save->work);
         pthread_mutex_unlock(&save->job.lock);
+    }
+    return status;
+}
+
+int stoker_checkpoint_save_copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
+                                struct stoker_error *error)
+{
+    struct stoker_checkpoint_piece piece;
+
+    if (save->pieces) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the save asks for pieces",
+                        "call stoker_checkpoint_save_copy_piece()", "'%.400s'", save->sink.name);
+    }
+    return copy(save, timeout_ms, &piece, error);
+}
+
+int stoker_checkpoint_save_copy_piece(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
+                                      struct stoker_checkpoint_piece *piece_out,
+                                      struct stoker_error *error)
+{
+    struct stoker_checkpoint_piece piece = {0};
+    int status =
+        stk_options_check_output(piece_out, sizeof piece, sizeof piece.struct_size, "piece", error);
+
+    status = status < 0 ? status : copy(save, timeout_ms, &piece, error);
+    if (status == 1) {
+        (void)stk_options_write_output(piece_out, &piece, sizeof piece, "piece", NULL);
     }
     return status;
 }
@@ -362,6 +420,9 @@ void stoker_checkpoint_save_close(struct stoker_checkpoint_save *save)
     while ((block = save->locked.filled) != NULL) {
         save->locked.filled = block->next;
         stk_writer_give_block(save->writer, block);
+    }
+    if (save->filling) {
+        stk_writer_give_block(save->writer, save->filling);
     }
     if (save->locked.held) {
         stk_writer_give_block(save->writer, save->locked.held);

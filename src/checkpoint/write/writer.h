@@ -129,9 +129,13 @@ struct stoker_checkpoint_save {
     uint64_t first_block, block_count; /* with tensors: first_block to block_count - 1 */
     struct stk_checkpoint_sink sink;
     struct stk_background_job job;
-    uint64_t next_block, next_tensor; /* the caller's thread: what it copies next */
-    uint8_t *header;                  /* owned; the thread that finishes */
-    uint64_t nan, inf;                /* that thread; then const */
+    uint64_t next_block, next_tensor;     /* the caller's thread: what it copies next */
+    struct stk_checkpoint_block *filling; /* the caller's thread: is filled up to fill_at, an offset
+                                             in the file; NULL: none */
+    uint64_t fill_at;
+    bool pieces;       /* the caller copies tensors without data; const after open */
+    uint8_t *header;   /* owned; the thread that finishes */
+    uint64_t nan, inf; /* that thread; then const */
     _Atomic uint64_t bytes_done;
     pthread_cond_t work; /* with job.lock */
     struct {             /* with job.lock */

@@ -324,6 +324,23 @@ static int get_checkpoint_progress(void *progress, struct stoker_error *error)
     return save_checkpoint(spare(), progress, error);
 }
 
+static int get_checkpoint_piece(void *piece, struct stoker_error *error)
+{
+    static const struct stoker_checkpoint_tensor tensor = {"a", "U8", NULL, 0, NULL};
+    struct stoker_checkpoint_writer_options place = {.struct_size = sizeof place, .path = spare()};
+    struct stoker_checkpoint_save_options options = {
+        .struct_size = sizeof options, .tensors = &tensor, .tensor_count = 1, .pieces = 1};
+    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_save *save = NULL;
+    int status = stoker_checkpoint_writer_open(&writer, engine, &place, error);
+
+    status = status < 0 ? status : stoker_checkpoint_save_open(&save, writer, &options, error);
+    status = status < 0 ? status : stoker_checkpoint_save_copy_piece(save, 10000, piece, error);
+    stoker_checkpoint_save_close(save);
+    stoker_checkpoint_writer_close(writer);
+    return status;
+}
+
 static struct stoker_checkpoint *open_checkpoint(struct stoker_error *error)
 {
     struct stoker_checkpoint *checkpoint = NULL;
@@ -448,6 +465,7 @@ static const struct row rows[] = {
     {"stoker_advice", sizeof(struct stoker_advice), offsetof(struct stoker_advice, command),
      get_advice, NULL, 1},
     OUTPUT(stoker_checkpoint_progress, files, get_checkpoint_progress),
+    OUTPUT(stoker_checkpoint_piece, bytes, get_checkpoint_piece),
     OUTPUT(stoker_checkpoint_info, ranks, get_checkpoint_info),
     OUTPUT(stoker_checkpoint_file, bytes, get_checkpoint_file),
     OUTPUT(stoker_checkpoint_tensor_info, bytes, get_checkpoint_tensor),
