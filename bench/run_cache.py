@@ -3,7 +3,7 @@
 
 usage: run_cache.py [FOLDER]      default: a temporary folder; it should be on the disk to measure
 
-Prints one row for each number: reads of cached blocks against plain reads of the same bytes, the
+Prints one row for each number: reads of cached blocks against reads of a local file, the
 first and the second reading of an object with and without a cache, downloads of a block by eight
 processes, and the time to open a cache with a million slots.
 """
@@ -66,22 +66,15 @@ def drop_page_cache(*paths):
         os.close(fd)
 
 
-def seconds(work):
-    start = time.perf_counter()
+def seconds(work, clock=time.perf_counter):
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def read_object(url, **options):
     with stoker.Engine(**options) as engine:
         assert len(stoker.cat(url, engine=engine)) == len(OBJECT)
-
-
-def read_plain(path):
-    with open(path, "rb", buffering=0) as file:
-        buffer = memoryview(bytearray(4 << 20))
-        while file.readinto(buffer):
-            pass
 
 
 def measure(folder, url):
@@ -92,14 +85,19 @@ def measure(folder, url):
     filling = seconds(lambda: read_object(url, cache=cache, cache_bytes="4GiB"))
     row("first read, while the cache is filled", gigabytes / filling, "GB/s",
         f"{100 * without / filling:.0f} % of the read without a cache")
-    warm = min(seconds(lambda: read_object(url, cache=cache)) for _ in range(3))
-    row("second read, from the page cache", gigabytes / warm, "GB/s")
-    (folder / "plain").write_bytes(OBJECT)
-    drop_page_cache(folder / "plain", *cache.iterdir())
+    plain = folder / "plain"
+    plain.write_bytes(OBJECT)
+    for name, clock in (("", time.perf_counter), (", CPU time", time.process_time)):
+        pairs = [(seconds(lambda: read_object(url, cache=cache), clock),
+                  seconds(lambda: read_object(str(plain)), clock)) for _ in range(5)]
+        cached, local = (min(times) for times in zip(*pairs, strict=True))
+        row(f"second read, from the page cache{name}", gigabytes / cached, "GB/s",
+            f"{100 * local / cached:.0f} % of a local file ({gigabytes / local:.3f} GB/s)")
+    drop_page_cache(plain, *cache.iterdir())
     cold = seconds(lambda: read_object(url, cache=cache))
-    plain = seconds(lambda: read_plain(folder / "plain"))
+    local = seconds(lambda: read_object(str(plain)))
     row("second read, from the disk", gigabytes / cold, "GB/s",
-        f"{100 * plain / cold:.0f} % of a plain read ({gigabytes / plain:.3f} GB/s)")
+        f"{100 * local / cold:.0f} % of a local file ({gigabytes / local:.3f} GB/s)")
 
 
 def measure_processes(folder, url):
