@@ -1,27 +1,33 @@
 #!/usr/bin/env python3
 """Measure saves and loads of checkpoints beside torch.save, safetensors and DCP, in turns.
 
-usage: run_checkpoint.py --folder DIR [--gb 2] [--rounds 3] [--out FILE]
+usage: run_checkpoint.py --folder DIR [--gb 4] [--rounds 3] [--build DIR] [--out FILE]
 
 The state is one of mixed precision: bf16 weights, fp32 master weights and two fp32 moments, in
 tensors of 32 MiB. Each save ends with the data on disk (fsync). "stall" is the time until an
 asynchronous save returns: then the tensors may change. Loads are of files that are in the page
-cache (warm) and that are not (cold), into new memory; stoker verifies all hashes.
+cache (warm) and that are not (cold), into new memory, and into memory that was used before
+(reused); stoker verifies all hashes. "CPU s" is the CPU time of a cold load into new memory.
+
+"plain" is the floor: it writes (2 threads, 16 MiB at once, then fdatasync) and reads (4 threads,
+O_DIRECT) bytes without hashes and without tensors. With fio on the path, "fio" does the same. With
+--build, the rate of SHA-256 on one core is measured, too.
 
 Every round runs each candidate once; the table has medians of GB/s (the stall: seconds), and the
 lowest and highest.
 """
 import argparse
-import contextlib
+import concurrent.futures
 import json
+import mmap
 import os
 import pathlib
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 
-import measure
 import torch
 import torch.distributed.checkpoint as dcp
 
@@ -73,6 +79,87 @@ class Stoker:
 
     def load(self):
         return self.stoker.load(self.folder)
+
+
+    def drop(self):
+        drop_pages(self.folder)
+
+    def reuse(self, state):
+        target = {name: torch.empty_like(tensor) for name, tensor in state.items()}
+        for tensor in target.values():
+            tensor.zero_()
+        self.drop()
+        return timed(lambda: self.ckpt.restore(target))[0]
+
+    def verify(self):
+        self.drop()
+        command = os.environ.get("STOKER_COMMAND", shutil.which("stoker"))
+        return command and timed(lambda: subprocess.run(
+            [command, "ckpt", "verify", self.folder], check=True, stdout=subprocess.DEVNULL))[0]
+
+
+class Plain:
+    """Bytes without hashes and tensors."""
+
+    name = "plain"
+    block, threads = 16 << 20, (2, 4)
+
+    def __init__(self, folder, state_bytes):
+        self.path = folder / "plain"
+        self.blocks = max(1, state_bytes // self.block)
+        self.total = self.blocks * self.block
+        self.memory = mmap.mmap(-1, self.total)
+        self.memory[:] = os.urandom(1 << 20) * (self.total >> 20)
+
+    def _each(self, action, threads):
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            list(pool.map(action, range(self.blocks)))
+
+    def save(self, _):
+        view = memoryview(self.memory)
+        handle = os.open(self.path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+        os.posix_fallocate(handle, 0, self.total)
+
+        def write(index):
+            at = index * self.block
+            os.pwrite(handle, view[at:at + self.block], at)
+
+        self._each(write, self.threads[0])
+        os.fdatasync(handle)
+        os.close(handle)
+
+    def reuse(self, _):
+        drop_pages(self.path)
+        view = memoryview(self.memory)
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
+
+        def read(index):
+            at = index * self.block
+            assert os.preadv(handle, [view[at:at + self.block]], at) == self.block
+
+        seconds = timed(lambda: self._each(read, self.threads[1]))[0]
+        os.close(handle)
+        return seconds
+
+
+class Fio(Plain):
+    name = "fio"
+
+    def _run(self, mode, jobs):
+        size = self.total // jobs // self.block * self.block
+        out = subprocess.run(
+            ["fio", f"--name={mode}", f"--rw={mode}", f"--filename={self.path}", "--direct=1",
+             "--bs=1M", "--iodepth=16", "--ioengine=libaio", f"--size={size}", "--end_fsync=1",
+             f"--numjobs={jobs}", f"--offset_increment={size}", "--group_reporting",
+             "--output-format=json"], check=True, capture_output=True, text=True)
+        job = json.loads(out.stdout)["jobs"][0][mode]
+        return self.total / job["bw_bytes"]
+
+    def save(self, _):
+        self.took = self._run("write", 1)
+
+    def reuse(self, _):
+        return self._run("read", 1)
 
 
 class TorchSave:
@@ -142,6 +229,27 @@ class StokerDcp(Dcp):
         return state
 
 
+def drop_pages(path):
+    """Of the files of a folder; needs no root."""
+    for name in pathlib.Path(path).rglob("*") if os.path.isdir(path) else [path]:
+        if os.path.isfile(name):
+            handle = os.open(name, os.O_RDONLY)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
+
+
+def sha256_rates(build):
+    """Kernel, GB/s of stoker and of libcrypto on one core; None without a build."""
+    program = pathlib.Path(build) / "bench-sha256"
+    root = pathlib.Path(__file__).resolve().parent.parent
+    subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", f"-I{root}/src", f"-I{root}/include",
+                    root / "bench" / "sha256.c", pathlib.Path(build) / "libstoker-all.a",
+                    "-o", program, "-lcrypto", "-lm", "-lpthread"], check=True)
+    kernel, own, libcrypto = subprocess.run([program], check=True, capture_output=True,
+                                            text=True).stdout.split()
+    return {"kernel": int(kernel), "stoker": float(own), "libcrypto": float(libcrypto)}
+
+
 def timed(action):
     begin = time.perf_counter()
     result = action()
@@ -152,8 +260,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=pathlib.Path, required=True)
-    parser.add_argument("--gb", type=float, default=2)
+    parser.add_argument("--gb", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     folder = args.folder / "checkpoints"
@@ -161,8 +270,11 @@ def main():
     state = make_state(args.gb * 1e9)
     total = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     candidates = [kind(folder, total)
-                  for kind in (Stoker, TorchSave, Safetensors, Dcp, StokerDcp)]
+                  for kind in (Plain, *([Fio] if shutil.which("fio") else []), Stoker, TorchSave,
+                               Safetensors, Dcp, StokerDcp)]
     values = {}
+    rates = sha256_rates(args.build) if args.build else None
+    load_before = os.getloadavg()
 
     def add(name, column, value):
         values.setdefault(name, {}).setdefault(column, []).append(value)
@@ -171,16 +283,24 @@ def main():
         for turn in range(args.rounds):
             print(f"round {turn + 1} of {args.rounds}", file=sys.stderr, flush=True)
             for candidate in candidates:
-                add(candidate.name, "save GB/s", total / 1e9 / timed(
-                    lambda: candidate.save(state))[0])
+                seconds = timed(lambda: candidate.save(state))[0]
+                add(candidate.name, "save GB/s", total / 1e9 / getattr(candidate, "took", seconds))
+                if hasattr(candidate, "reuse"):
+                    add(candidate.name, "load reused GB/s", total / 1e9 / candidate.reuse(state))
+                if hasattr(candidate, "verify") and (seconds := candidate.verify()):
+                    add(candidate.name, "verify GB/s", total / 1e9 / seconds)
+                if not hasattr(candidate, "load"):
+                    continue
                 if hasattr(candidate, "stall"):
                     add(candidate.name, "stall s", candidate.stall(state))
                 for column in ("load warm GB/s", "load cold GB/s"):
                     if "cold" in column:
-                        with contextlib.suppress(PermissionError):
-                            measure.drop_caches()
+                        drop_pages(folder)
+                    cpu = time.process_time()
                     seconds, loaded = timed(candidate.load)
                     add(candidate.name, column, total / 1e9 / seconds)
+                    if "cold" in column:
+                        add(candidate.name, "CPU s", time.process_time() - cpu)
                     assert loaded.keys() == state.keys()
                     del loaded
             target = torch.empty(TENSOR_BYTES, dtype=torch.uint8)
@@ -190,14 +310,21 @@ def main():
             add("memcpy of the state", "stall s", seconds * total / TENSOR_BYTES)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    columns = ["save GB/s", "stall s", "load warm GB/s", "load cold GB/s"]
+    columns = ["save GB/s", "stall s", "load warm GB/s", "load cold GB/s", "CPU s",
+               "load reused GB/s", "verify GB/s"]
+    print(f"{total / 1e9:.2f} GB, load average {load_before[0]:.1f} on {os.cpu_count()} cores")
+    if rates:
+        print(f"SHA-256 on one core: {rates['stoker']:.2f} GB/s, libcrypto "
+              f"{rates['libcrypto']:.2f} (kernel {rates['kernel']})")
     print(f"{'':24}" + "".join(f"{column:>24}" for column in columns))
     for name, row in values.items():
         cells = [f"{statistics.median(row[column]):.2f} ({min(row[column]):.2f} - "
                  f"{max(row[column]):.2f})" if column in row else "-" for column in columns]
         print(f"{name:24}" + "".join(f"{cell:>24}" for cell in cells))
     if args.out:
-        args.out.write_text(json.dumps({"bytes": total, "values": values}, indent=1) + "\n")
+        args.out.write_text(json.dumps(
+            {"bytes": total, "cores": os.cpu_count(), "load_average": load_before,
+             "sha256_gb_s": rates, "values": values}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
