@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from . import _stoker
 from ._cache_dir import cache_dir
-from ._options import count, paths_of
+from ._options import count, interruptible, paths_of
 from .dataset import BadSample
 from .engine import Engine, engine_of
 from .errors import ArgumentError, FormatError, LimitError, StateError
@@ -304,8 +304,8 @@ class TextLoader(TokenLoader):
                 "has_eod": 1,
                 "eod": self._eod,
             }
-        options = self._native_options | made
-        native = _stoker.TokenLoader(source, self._row_maker.context, **options)
+        context, options = self._row_maker.context, self._native_options | made
+        native = interruptible(lambda: _stoker.TokenLoader(source, context, **options))
         if not isinstance(self._row_maker, _WindowRows):
             self._bad.native = native
         return _Prefetcher(native, self._row_maker, self._threads, self._depth)

@@ -25,6 +25,7 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 from . import _stoker
 from ._cache_dir import make_once
+from ._options import interruptible
 from .errors import CorruptError, EmptyError
 from .state import EPOCH, POSITION
 
@@ -44,17 +45,19 @@ class Reading:
     """Reads documents by number, as bytes."""
 
     def __init__(self, tokens: _stoker.Tokens, eod: int) -> None:
-        self._native = _stoker.TokenLoader(
-            tokens,
-            0,
-            batch_size=1,
-            shuffle=_stoker.SHUFFLE_NONE,
-            tail=_stoker.TAIL_KEEP,
-            rows=_stoker.ROWS_DOCUMENTS,
-            labels=_stoker.LABELS_NONE,
-            dtype=_stoker.UINT8,
-            has_eod=1,
-            eod=eod,
+        self._native = interruptible(
+            lambda: _stoker.TokenLoader(
+                tokens,
+                0,
+                batch_size=1,
+                shuffle=_stoker.SHUFFLE_NONE,
+                tail=_stoker.TAIL_KEEP,
+                rows=_stoker.ROWS_DOCUMENTS,
+                labels=_stoker.LABELS_NONE,
+                dtype=_stoker.UINT8,
+                has_eod=1,
+                eod=eod,
+            )
         )
         self._lock = threading.Lock()
         self._start = self._native.state()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _stoker, fsspec_source
-from ._options import count, paths_of, word
+from ._options import count, interruptible, paths_of, word
 from .engine import Engine, engine_of
 from .errors import ChangedError, EmptyError
 from .pickling import Portable
@@ -68,12 +68,10 @@ class Tokens(Portable):
         self._open()
 
     def _open(self) -> None:
-        self._native = _stoker.Tokens(
-            self.engine._native,
-            fsspec_source.native_paths(self.files),
-            self._dtype,
-            self._cache,
-            vocab_size=self._vocab,
+        engine, paths = self.engine._native, fsspec_source.native_paths(self.files)
+        dtype, cache, vocab = self._dtype, self._cache, self._vocab
+        self._native = interruptible(
+            lambda: _stoker.Tokens(engine, paths, dtype, cache, vocab_size=vocab)
         )
         self._info = self._native.info()
 

@@ -7,7 +7,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 from . import _stoker
-from ._options import ON_ERRORS, TAILS, count, parse_bytes, word
+from ._options import ON_ERRORS, TAILS, count, interruptible, parse_bytes, word
 from .dataset import BadSample
 from .engine import Engine, engine_of
 from .errors import ArgumentError
@@ -243,7 +243,10 @@ class TokenLoader(LoaderBase):
 
     def _load(self, tokens: Tokens | None = None, **more: Any) -> Any:
         source = (tokens or self.tokens)._native
-        return _stoker.TokenLoader(source, self.context, **(self._native_options | more))
+        # The call runs in another thread, where an attribute of an unpickled loader waits for the
+        # thread that opens it: read all attributes here.
+        context, options = self.context, self._native_options | more
+        return interruptible(lambda: _stoker.TokenLoader(source, context, **options))
 
     def _open_mix(self, mix: Mix) -> Any:
         """Opens twice: the rows of a source are known when all rows are."""

@@ -4,6 +4,8 @@ at its batch, and loses no batch: the state is that of the last batch the loop r
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import make
 import numpy as np
@@ -181,3 +183,33 @@ def test_read_ahead_fails(tmp_path, threads):
                 places.append(len(got))
                 assert loader.state_dict()["position"] == 120
     assert got == whole and places == [30, 30]
+
+
+SLOW = """
+import hashlib, os, signal, sys, threading
+import stoker
+from stoker import _stoker
+
+def slow(*words, **options):  # as a call of the library: Python sees no signal before its end
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 40_000_000)
+    ended.append(True)
+
+setattr(_stoker, sys.argv[2], slow)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+ended = []
+try:
+    stoker.TokenLoader(sys.argv[1], 1, 4, stored="uint8")
+except KeyboardInterrupt:
+    print("interrupted", not ended, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("name", ["Tokens", "TokenLoader"])
+def test_ctrl_c_while_tokens_are_opened(tmp_path, name):
+    (tmp_path / "x.bin").write_bytes(bytes(1000))
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW, tmp_path / "x.bin", name],
+        capture_output=True, text=True, timeout=100, check=False,
+    )
+    assert done.stdout.strip() == "interrupted True", done.stderr
