@@ -331,7 +331,7 @@ static int verify_foreign_member(struct stoker_dataset *dataset, uint64_t sample
         return status;
     }
     headers.bytes = stk_min(member->offset - before, sizeof room);
-    got = stk_io_read_wait(dataset->engine->io, file, before, room, headers.bytes);
+    got = stk_io_read_wait(file, before, room, headers.bytes);
     stk_dataset_unpin(dataset, member->shard, file);
     if (got < 0) {
         return stk_fail(error, (int)got, "cannot read", "check the file and its disk", "%s",
@@ -344,7 +344,6 @@ static int read_uncompressed(struct stoker_dataset *dataset, const struct stk_me
                              void *buffer, size_t capacity, size_t *bytes_out,
                              struct stoker_error *error)
 {
-    struct stk_io *io = dataset->engine->io;
     struct stk_stat about = {.bytes = member->bytes};
     struct stk_file *file;
     int64_t got = 0;
@@ -354,7 +353,7 @@ static int read_uncompressed(struct stoker_dataset *dataset, const struct stk_me
         return status;
     }
     if (member->bytes == STK_ENTIRE_OBJECT) {
-        status = stk_io_stat_file(io, file, &about, error);
+        status = stk_io_stat_file(file, &about, error);
     }
     if (status == 0) {
         *bytes_out = about.bytes;
@@ -363,8 +362,8 @@ static int read_uncompressed(struct stoker_dataset *dataset, const struct stk_me
                               "call again with a larger buffer", "%llu bytes",
                               (unsigned long long)about.bytes);
         } else {
-            got = stk_io_read_wait(io, file, member->offset, buffer, about.bytes);
-            status = got < 0 ? stk_io_fail_read(io, file, got, "cannot read", error) : 0;
+            got = stk_io_read_wait(file, member->offset, buffer, about.bytes);
+            status = got < 0 ? stk_io_fail_read(file, got, "cannot read", error) : 0;
         }
     }
     stk_dataset_unpin(dataset, member->shard, file);
@@ -521,10 +520,9 @@ static int check_header(struct stoker_dataset *dataset, uint32_t shard, uint64_t
         member.offset < end_before(index, id, &sample)) {
         return 0; /* damage of the index is found where it is used */
     }
-    got = stk_io_read_wait(dataset->engine->io, file, member.offset - sizeof block, block,
-                           sizeof block);
+    got = stk_io_read_wait(file, member.offset - sizeof block, block, sizeof block);
     if (got < 0) {
-        return stk_io_fail_read(dataset->engine->io, file, got, "cannot read a shard", error);
+        return stk_io_fail_read(file, got, "cannot read a shard", error);
     }
     extension = stk_index_extension(index, member.extension);
     claim = (struct stk_header_claim){
@@ -638,7 +636,7 @@ int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, stru
     if (!now && atomic_load_explicit(&stamp->due_ns, memory_order_acquire) > time) {
         return 0;
     }
-    if (stk_io_stat_file(dataset->engine->io, file, &found, NULL) < 0) {
+    if (stk_io_stat_file(file, &found, NULL) < 0) {
         return 0; /* reads report the error; the next use checks again */
     }
     pthread_mutex_lock(&dataset->files.stamp_lock);

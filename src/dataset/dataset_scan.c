@@ -186,9 +186,9 @@ static int checksum_file(struct stoker_dataset *dataset, const char *path,
     }
     status = status < 0 ? status : stk_io_open_file(io, path, &file, error);
     while (status == 0 && got > 0) {
-        got = stk_io_read_wait(io, file, offset, buffer, READ_BYTES);
+        got = stk_io_read_wait(file, offset, buffer, READ_BYTES);
         if (got < 0) {
-            status = stk_io_fail_read(io, file, got, "cannot read a file", error);
+            status = stk_io_fail_read(file, got, "cannot read a file", error);
         } else {
             stk_xxh3_add(sum, buffer, (size_t)got);
             offset += (uint64_t)got;
@@ -200,7 +200,7 @@ static int checksum_file(struct stoker_dataset *dataset, const char *path,
     atomic_fetch_add_explicit(&dataset->scan.bytes_read, offset, memory_order_relaxed);
     atomic_fetch_add_explicit(&dataset->scan.bytes_done, offset, memory_order_relaxed);
     if (file) {
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     stk_free(buffer);
     stk_xxh3_close(sum);

@@ -118,14 +118,14 @@ static inline struct stk_view t_bytes(struct stk_io *world, const char *path)
     struct stk_stat about;
 
     if (stk_io_open_file(world, path, &file, NULL) == 0 &&
-        stk_io_stat_file(world, file, &about, NULL) == 0) {
+        stk_io_stat_file(file, &about, NULL) == 0) {
         uint8_t *data = stk_alloc(about.bytes + 1, 1);
 
-        stk_io_read_wait(world, file, 0, data, about.bytes);
+        stk_io_read_wait(file, 0, data, about.bytes);
         view = (struct stk_view){data, about.bytes};
     }
     if (file) {
-        stk_io_close_file(world, file);
+        stk_io_close_file(file);
     }
     return view;
 }

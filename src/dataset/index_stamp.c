@@ -93,7 +93,7 @@ int stk_index_stamp_read(struct stk_index_stamp *stamp, struct stk_io *io, const
         return status;
     }
     status = stk_io_map(io, file, &image, error);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     if (status == 0) {
         status = parse(stamp, image, of_index.inode, index);
         stk_io_unmap(io, image);

@@ -23,7 +23,7 @@ void stk_open_files_deinit(struct stk_open_files *files)
     stk_descriptors_remove_cache(&files->cache);
     for (uint32_t i = 0; files->locked.slots && i < files->locked.slot_count; i++) {
         if (files->locked.slots[i].file) {
-            stk_io_close_file(files->engine->io, files->locked.slots[i].file);
+            stk_io_close_file(files->locked.slots[i].file);
         }
     }
     stk_free(files->locked.slots);
@@ -101,7 +101,7 @@ static bool close_one(void *owner)
     file = files->locked.slots ? evict_locked(files) : NULL;
     pthread_mutex_unlock(&files->lock);
     if (file) {
-        stk_io_close_file(files->engine->io, file);
+        stk_io_close_file(file);
     }
     return file != NULL;
 }
@@ -162,7 +162,7 @@ int stk_open_files_pin(struct stk_open_files *files, const struct stk_index *ind
     *file_out = slot->file;
     pthread_mutex_unlock(&files->lock);
     if (evicted) {
-        stk_io_close_file(files->engine->io, evicted);
+        stk_io_close_file(evicted);
     }
     return 0;
 }
@@ -174,7 +174,7 @@ void stk_open_files_unpin(struct stk_open_files *files, uint32_t shard, struct s
     if (!slot) {
         bool is_remote = stk_vfs_round_trip_bytes(file) > 0;
 
-        stk_io_close_file(files->engine->io, file);
+        stk_io_close_file(file);
         if (is_remote) {
             return;
         }
@@ -210,6 +210,6 @@ void stk_open_files_reopen_later(struct stk_open_files *files, uint32_t shard)
     }
     pthread_mutex_unlock(&files->lock);
     if (file) {
-        stk_io_close_file(files->engine->io, file);
+        stk_io_close_file(file);
     }
 }

@@ -56,12 +56,12 @@ int stk_shard_stream_open(struct stk_shard_stream **stream_out,
     }
     stream->options = *options;
     status = stk_io_open_file(io, path, &stream->file, error);
-    status = status < 0 ? status : stk_io_stat_file(io, stream->file, &about, error);
+    status = status < 0 ? status : stk_io_stat_file(stream->file, &about, error);
     if (status == 0) {
-        int64_t got = stk_io_read_wait(io, stream->file, 0, stream->head, sizeof stream->head);
+        int64_t got = stk_io_read_wait(stream->file, 0, stream->head, sizeof stream->head);
         stream->object_bytes = about.bytes;
         if (got < 0) {
-            status = stk_io_fail_read(io, stream->file, got, "cannot read a shard", error);
+            status = stk_io_fail_read(stream->file, got, "cannot read a shard", error);
         } else {
             stream->head_bytes = (size_t)got;
             stream->compression = stk_compression_detect(stk_shard_stream_head(stream));
@@ -146,7 +146,7 @@ void stk_shard_stream_close(struct stk_shard_stream *stream)
         return;
     }
     if (stream->file) {
-        stk_io_close_file(stream->options.io, stream->file);
+        stk_io_close_file(stream->file);
     }
     if (stream->from.file) {
         stk_open_files_unpin(stream->options.files, stream->from.shard, stream->from.file);
@@ -215,11 +215,10 @@ static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t 
         int status;
 
         if (stream->rest.bytes == 0 && stream->in_offset < stream->object_bytes) {
-            int64_t got = stk_io_read_wait(stream->options.io, stream->file, stream->in_offset,
-                                           stream->in, STREAM_IN_BYTES);
+            int64_t got =
+                stk_io_read_wait(stream->file, stream->in_offset, stream->in, STREAM_IN_BYTES);
             if (got < 0) {
-                return stk_io_fail_read(stream->options.io, stream->file, got,
-                                        "cannot read a compressed shard", error);
+                return stk_io_fail_read(stream->file, got, "cannot read a compressed shard", error);
             }
             count_read(stream, got);
             if (stream->hashes) {
@@ -247,11 +246,10 @@ static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t 
 static int64_t read_at(struct stk_shard_stream *stream, uint64_t offset, uint8_t *buffer,
                        size_t bytes, struct stoker_error *error)
 {
-    int64_t got = stk_io_read_wait(stream->options.io, stream->file, offset, buffer, bytes);
+    int64_t got = stk_io_read_wait(stream->file, offset, buffer, bytes);
 
     if (got < 0) {
-        return stk_io_fail_read(stream->options.io, stream->file, got, "cannot read a shard",
-                                error);
+        return stk_io_fail_read(stream->file, got, "cannot read a shard", error);
     }
     count_read(stream, got);
     if (stream->hashes) {

@@ -74,7 +74,7 @@ int stk_read_ahead_start(struct stk_read_ahead *reader, const char *path,
         reader->file = NULL;
         return status;
     }
-    status = stk_io_stat_file(io, reader->file, &about, error);
+    status = stk_io_stat_file(reader->file, &about, error);
     if (status < 0) {
         stk_read_ahead_stop(reader);
         return status;
@@ -113,7 +113,7 @@ void stk_read_ahead_stop(struct stk_read_ahead *reader)
     }
     if (reader->file) {
         stk_vfs_prefetch_release(io, reader);
-        stk_io_close_file(io, reader->file);
+        stk_io_close_file(reader->file);
         reader->file = NULL;
     }
     reader->waiting = 0;
@@ -122,7 +122,7 @@ void stk_read_ahead_stop(struct stk_read_ahead *reader)
 static int fail_read(const struct stk_read_ahead *reader, int64_t result,
                      struct stoker_error *error)
 {
-    stk_io_fail_read(reader->engine->io, reader->file, result, "cannot read", error);
+    stk_io_fail_read(reader->file, result, "cannot read", error);
     stk_error_set_location(error, NULL, reader->offset, NULL);
     return (int)result;
 }
@@ -139,8 +139,7 @@ int stk_read_ahead_next(struct stk_read_ahead *reader, struct stk_view *block_ou
         return 0;
     }
     if (reader->waiting == 0) {
-        int64_t got =
-            stk_io_read_now(reader->engine->io, reader->file, reader->offset, block->memory, want);
+        int64_t got = stk_io_read_now(reader->file, reader->offset, block->memory, want);
         if (got == (int64_t)want) {
             reader->offset += want;
             reader->requested = reader->offset;

@@ -125,7 +125,7 @@ static int read_files(struct stk_index_journal *journal, struct stoker_error *er
             break;
         }
         status = stk_io_map(journal->io, file, image, error);
-        stk_io_close_file(journal->io, file);
+        stk_io_close_file(file);
         if (status == 0) {
             journal->file_count++;
             status = parse(journal, *image, error);

@@ -219,7 +219,7 @@ static void test_cut(struct stk_io *world)
     T_TRUE("fits", one > 0 && one <= sizeof bytes / 2);
     memcpy(bytes, view.data, one);
     stk_io_unmap(world, view);
-    stk_io_close_file(world, file);
+    stk_io_close_file(file);
 
     journal = open_journal(world, true);
     add(journal, "b.tar", 2048, 8);
@@ -230,7 +230,7 @@ static void test_cut(struct stk_io *world)
     T_TRUE("fits", count <= sizeof bytes);
     memcpy(bytes + one, view.data, count - one);
     stk_io_unmap(world, view);
-    stk_io_close_file(world, file);
+    stk_io_close_file(file);
 
     T_EQ("makes room", stk_io_remove(world, part_path, NULL), 0);
     for (size_t at = 1; at <= count; at++) {

@@ -65,7 +65,7 @@ int stk_index_open_file(struct stk_index **index_out, struct stk_io *io, const c
         status = stk_io_map(io, file, &map->image, error);
     }
     if (file) {
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     if (status < 0) {
         stk_index_map_close(map);

@@ -44,8 +44,8 @@ static const char *read_file(struct stk_io *io, const char *path, char *text)
     int64_t got = 0;
 
     if (stk_io_open_file(io, path, &file, NULL) == 0) {
-        got = stk_io_read_wait(io, file, 0, text, 63);
-        stk_io_close_file(io, file);
+        got = stk_io_read_wait(file, 0, text, 63);
+        stk_io_close_file(file);
     }
     text[got > 0 ? got : 0] = '\0';
     return text;

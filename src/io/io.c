@@ -25,18 +25,15 @@ int stk_io_open_file(struct stk_io *io, const char *path, struct stk_file **file
     return io->table->open_file(io, path, file_out, error);
 }
 
-void stk_io_close_file(struct stk_io *io, struct stk_file *file)
+void stk_io_close_file(struct stk_file *file)
 {
-    (void)io;
     if (file) {
         file->ops->close(file);
     }
 }
 
-int stk_io_stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
-                     struct stoker_error *error)
+int stk_io_stat_file(struct stk_file *file, struct stk_stat *stat_out, struct stoker_error *error)
 {
-    (void)io;
     return file->ops->stat(file, stat_out, error);
 }
 
@@ -52,17 +49,13 @@ int stk_io_list(struct stk_io *io, const char *path, struct stk_listing *listing
     return io->table->list(io, path, listing_out, error);
 }
 
-int64_t stk_io_read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
-                        size_t bytes)
+int64_t stk_io_read_now(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
 {
-    (void)io;
     return file->ops->read_now(file, offset, buffer, bytes);
 }
 
-int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
-                         size_t bytes)
+int64_t stk_io_read_wait(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
 {
-    (void)io;
     return file->ops->read_wait(file, offset, buffer, bytes);
 }
 
@@ -123,14 +116,12 @@ struct stk_read *stk_io_reap(struct stk_io *io, struct stk_queue *queue, uint32_
     return io->table->reap(io, queue, timeout_ms);
 }
 
-bool stk_io_last_read_error(struct stk_io *io, struct stk_file *file, int status,
-                            struct stoker_error *error_out)
+bool stk_io_last_read_error(struct stk_file *file, int status, struct stoker_error *error_out)
 {
-    (void)io;
     return file->ops->last_error && file->ops->last_error(file, status, error_out);
 }
 
-int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, const char *what,
+int stk_io_fail_read(struct stk_file *file, int64_t status, const char *what,
                      struct stoker_error *error)
 {
     const char *advice = status == STOKER_ERROR_TIMEOUT
@@ -138,7 +129,7 @@ int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, c
                              : "check the file and its disk (dmesg has the kernel's log)";
     struct stoker_error last;
 
-    if (stk_io_last_read_error(io, file, (int)status, &last)) {
+    if (stk_io_last_read_error(file, (int)status, &last)) {
         if (error) {
             *error = last;
         }
@@ -147,17 +138,14 @@ int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, c
     return stk_fail(error, (int)status, what, advice, "%s", stoker_status_text((int)status));
 }
 
-int64_t stk_io_uncached_bytes(struct stk_io *io, struct stk_file *file, uint64_t offset,
-                              uint64_t bytes)
+int64_t stk_io_uncached_bytes(struct stk_file *file, uint64_t offset, uint64_t bytes)
 {
-    (void)io;
     return file->ops->uncached_bytes ? file->ops->uncached_bytes(file, offset, bytes) : -ENOSYS;
 }
 
-bool stk_io_mount_of(struct stk_io *io, struct stk_file *file, struct stk_mount_info *mount_out)
+bool stk_io_mount_of(struct stk_file *file, struct stk_mount_info *mount_out)
 {
     *mount_out = (struct stk_mount_info){0};
-    (void)io;
     return file->ops->mount_of && file->ops->mount_of(file, mount_out);
 }
 

@@ -157,9 +157,8 @@ void stk_io_close(struct stk_io *io); /* takes; NULL is allowed */
 /* Opens a file for reading. Waits at most read_timeout_ms. */
 int stk_io_open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
                      struct stoker_error *error);
-void stk_io_close_file(struct stk_io *io, struct stk_file *file);
-int stk_io_stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
-                     struct stoker_error *error);
+void stk_io_close_file(struct stk_file *file);
+int stk_io_stat_file(struct stk_file *file, struct stk_stat *stat_out, struct stoker_error *error);
 int stk_io_stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
                      struct stoker_error *error);
 /* Lists a folder, without "." and "..". The caller frees the listing. Waits at most
@@ -171,30 +170,26 @@ void stk_listing_free(struct stk_listing *listing);
 /* Reads bytes that are in memory, on the calling thread. Returns the count, which is less than
  * `bytes` at the end of the file or if the rest is not in memory; -EAGAIN if none of the bytes is
  * in memory, if that is unknown, or, for files that are read with O_DIRECT, if a part is not. */
-int64_t stk_io_read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
-                        size_t bytes);
+int64_t stk_io_read_now(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes);
 /* Returns how many bytes of the range, in whole pages, are missing in the page cache. Never waits,
  * and sends no request to a server. Returns a status below 0 if that is unknown: -ENOSYS before
  * Linux 6.5 and for objects. */
-int64_t stk_io_uncached_bytes(struct stk_io *io, struct stk_file *file, uint64_t offset,
-                              uint64_t bytes);
+int64_t stk_io_uncached_bytes(struct stk_file *file, uint64_t offset, uint64_t bytes);
 /* Reads, and waits for at most read_timeout_ms. Returns the count, which is less than `bytes` only
  * at the end of the file; -errno; or STOKER_ERROR_TIMEOUT, after which nothing writes into the
  * buffer. */
-int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
-                         size_t bytes);
+int64_t stk_io_read_wait(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes);
 /* Describes the last read of this file that failed with this status. Returns false if only the
  * status is known. */
-bool stk_io_last_read_error(struct stk_io *io, struct stk_file *file, int status,
-                            struct stoker_error *error_out);
+bool stk_io_last_read_error(struct stk_file *file, int status, struct stoker_error *error_out);
 /* Fills *error for a read that failed with `status`: with stk_io_last_read_error if it knows more,
  * else with `what`. Returns status. */
-int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, const char *what,
+int stk_io_fail_read(struct stk_file *file, int64_t status, const char *what,
                      struct stoker_error *error);
 /* Returns true, and where the file lies, for a file on a network file system, behind FUSE, or on an
  * unknown file system. Returns false for a file on a disk or in the memory of this machine, and for
  * an object. Never waits. */
-bool stk_io_mount_of(struct stk_io *io, struct stk_file *file, struct stk_mount_info *mount_out);
+bool stk_io_mount_of(struct stk_file *file, struct stk_mount_info *mount_out);
 
 /* ---- maps ---- */
 

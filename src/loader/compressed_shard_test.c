@@ -317,10 +317,10 @@ static void test_stale(void)
     add_kind(rig.world, ZSTD);
     T_EQ("index", make_index(&rig, ZSTD, SPACING), 0);
     T_EQ("open", stk_io_open_file(rig.world, "/z/train-002.tar.zst", &file, NULL), 0);
-    T_EQ("stat", stk_io_stat_file(rig.world, file, &about, NULL), 0);
+    T_EQ("stat", stk_io_stat_file(file, &about, NULL), 0);
     bytes = stk_alloc(about.bytes, 1);
-    stk_io_read_wait(rig.world, file, 0, bytes, about.bytes);
-    stk_io_close_file(rig.world, file);
+    stk_io_read_wait(file, 0, bytes, about.bytes);
+    stk_io_close_file(file);
     for (size_t i = about.bytes / 2; i < about.bytes; i += 997) {
         bytes[i] ^= 4;
     }

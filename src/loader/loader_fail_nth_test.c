@@ -323,7 +323,7 @@ static void make_index(const struct row *row)
         index_bytes = image.bytes;
     }
     stk_io_unmap(life.world, image);
-    stk_io_close_file(life.world, file);
+    stk_io_close_file(file);
     stoker_engine_close(life.engine);
 }
 

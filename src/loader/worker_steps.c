@@ -151,8 +151,7 @@ static bool is_warm(const struct stk_fetch *fetch)
     return span->scattered ||
            stk_index_shard_compression(loader->dataset->index, span->shard) !=
                STK_COMPRESSION_NONE ||
-           (fetch->file &&
-            stk_io_read_now(loader->engine->io, fetch->file, span->offset, &probe, 1) == 1);
+           (fetch->file && stk_io_read_now(fetch->file, span->offset, &probe, 1) == 1);
 }
 
 static void fail_slot(struct stk_pending_batch *pending, uint32_t slot, struct stk_worker *worker)

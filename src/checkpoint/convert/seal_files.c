@@ -126,10 +126,10 @@ static int hash_file(const struct sealing *sealing, const char *path, uint64_t b
         struct stk_sha256_message messages[LEAVES];
         uint8_t digests[LEAVES][32];
         char digits[66];
-        int64_t got = stk_io_read_wait(io, file, at, block, part);
+        int64_t got = stk_io_read_wait(file, at, block, part);
 
         if (got < (int64_t)part) {
-            status = got < 0 ? stk_io_fail_read(io, file, got, "cannot read a sealed file", error)
+            status = got < 0 ? stk_io_fail_read(file, got, "cannot read a sealed file", error)
                              : stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early",
                                         OTHER, "file");
             stk_error_set_location(error, path, at, NULL);
@@ -153,7 +153,7 @@ static int hash_file(const struct sealing *sealing, const char *path, uint64_t b
         }
         status = status < 0 ? status : stk_task_account(sealing->task, part, error);
     }
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     if (block) {
         stk_pages_free(block, BLOCK_BYTES);
     }

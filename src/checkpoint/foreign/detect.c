@@ -59,13 +59,12 @@ static int detect_file(const struct stk_checkpoint_place *place, const char **ki
     if (status < 0) {
         return status;
     }
-    status = stk_io_stat_file(place->io, file, &stat, error);
+    status = stk_io_stat_file(file, &stat, error);
     if (status == 0) {
-        got = stk_io_read_wait(place->io, file, 0, first, (size_t)stk_min(stat.bytes, FIRST_BYTES));
-        status =
-            got < 0 ? stk_io_fail_read(place->io, file, got, "cannot read the file", error) : 0;
+        got = stk_io_read_wait(file, 0, first, (size_t)stk_min(stat.bytes, FIRST_BYTES));
+        status = got < 0 ? stk_io_fail_read(file, got, "cannot read the file", error) : 0;
     }
-    stk_io_close_file(place->io, file);
+    stk_io_close_file(file);
     if (status < 0) {
         stk_error_set_location(error, place->root, 0, NULL);
         return status;

@@ -112,13 +112,13 @@ struct item {
     char *path;
 };
 
-static void item_close(struct opening *opening, struct item *item)
+static void item_close(struct item *item)
 {
     struct stk_file *file = item->source.file;
 
     stk_torch_deinit(&item->file);
     stk_foreign_source_deinit(&item->source);
-    stk_io_close_file(opening->place->io, file);
+    stk_io_close_file(file);
     stk_free(item->path);
 }
 
@@ -200,7 +200,7 @@ static int read_chunk(void *context, uint64_t index, struct stoker_error *error)
                                         .strides = array->strides});
     }
     status = status < 0 ? fail_item(job->item, &item, status, error) : 0;
-    item_close(opening, &item);
+    item_close(&item);
     stk_free(array);
     return status;
 }
@@ -275,7 +275,7 @@ static int read_value(void *context, uint64_t index, struct stoker_error *error)
         status = stk_torch_walk(walk, stk_pickle_at(&item.file.pickle, item.file.pickle.root));
     }
     status = status < 0 ? fail_item(from, &item, status, error) : 0;
-    item_close(opening, &item);
+    item_close(&item);
     stk_free(walk);
     return status;
 }

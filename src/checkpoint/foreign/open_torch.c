@@ -107,7 +107,7 @@ int stk_foreign_open_torch(struct stk_foreign *foreign, struct stoker_engine *en
         return status;
     }
     opening.file = source.file;
-    status = stk_io_stat_file(place->io, source.file, &stat, error);
+    status = stk_io_stat_file(source.file, &stat, error);
     source.bytes = stat.bytes;
     status = status < 0 ? status : stk_torch_open(&file, &source, error);
     if (status == 0 && stk_foreign_add_file(foreign, &capacity, "", stat.bytes) == UINT32_MAX) {
@@ -122,7 +122,7 @@ int stk_foreign_open_torch(struct stk_foreign *foreign, struct stoker_engine *en
     }
     stk_torch_deinit(&file);
     stk_foreign_source_deinit(&source);
-    stk_io_close_file(place->io, opening.file);
+    stk_io_close_file(opening.file);
     stk_free(opening.members);
     return status;
 }

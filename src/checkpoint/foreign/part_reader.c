@@ -9,11 +9,11 @@
 static int read_file(struct stk_foreign_source *source, uint64_t offset, void *data, size_t bytes,
                      struct stoker_error *error)
 {
-    int64_t got = stk_io_read_wait(source->io, source->file, source->base + offset, data, bytes);
+    int64_t got = stk_io_read_wait(source->file, source->base + offset, data, bytes);
 
     if (got < 0) {
-        int status = stk_io_fail_read(source->io, source->file, got,
-                                      "cannot read the file of a checkpoint", error);
+        int status =
+            stk_io_fail_read(source->file, got, "cannot read the file of a checkpoint", error);
 
         stk_error_set_location(error, source->path, source->base + offset, NULL);
         return status;

@@ -168,7 +168,7 @@ int stk_place_read(const struct stk_checkpoint_place *place, const char *path, u
     if (status < 0) {
         return status;
     }
-    status = stk_io_stat_file(place->io, file, &stat, error);
+    status = stk_io_stat_file(file, &stat, error);
     if (status == 0 && stat.bytes > bytes_max) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "the file is too long", "check what it is",
                           "'%.400s' has %llu bytes", path, (unsigned long long)stat.bytes);
@@ -178,15 +178,15 @@ int stk_place_read(const struct stk_checkpoint_place *place, const char *path, u
         status = stk_fail_memory(error, "'%.400s'", path);
     }
     if (status == 0) {
-        got = stk_io_read_wait(place->io, file, 0, data, stat.bytes);
+        got = stk_io_read_wait(file, 0, data, stat.bytes);
         if (got < 0) {
-            status = stk_io_fail_read(place->io, file, got, "cannot read the file", error);
+            status = stk_io_fail_read(file, got, "cannot read the file", error);
             stk_error_set_location(error, path, 0, NULL);
         } else {
             *bytes_out = (size_t)got;
         }
     }
-    stk_io_close_file(place->io, file);
+    stk_io_close_file(file);
     if (status < 0) {
         stk_free(data);
         return status;

@@ -21,7 +21,7 @@ void stk_checkpoint_release(struct stoker_checkpoint *checkpoint)
     }
     for (uint64_t i = 0; checkpoint->files && i < checkpoint->file_count; i++) {
         if (checkpoint->files[i].file) {
-            stk_io_close_file(checkpoint->place.io, checkpoint->files[i].file);
+            stk_io_close_file(checkpoint->files[i].file);
         }
         stk_safetensors_deinit(&checkpoint->files[i].layout);
         stk_free(checkpoint->files[i].path);
@@ -81,9 +81,9 @@ int stk_checkpoint_read(const struct stoker_checkpoint *checkpoint,
     if (status == 0) {
         struct stk_file *from = opened ? opened : file->file;
 
-        got = stk_io_read_wait(io, from, offset, data, bytes);
+        got = stk_io_read_wait(from, offset, data, bytes);
         if (got < 0) {
-            status = stk_io_fail_read(io, from, got, "cannot read the file of a checkpoint", error);
+            status = stk_io_fail_read(from, got, "cannot read the file of a checkpoint", error);
         } else if (got < (int64_t)bytes) {
             status = stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early", OTHER,
                               "'%.400s'", file->path);
@@ -99,7 +99,7 @@ int stk_checkpoint_read(const struct stoker_checkpoint *checkpoint,
 
         stk_error_set_location(error, file->path, offset, name);
     }
-    stk_io_close_file(io, opened);
+    stk_io_close_file(opened);
     return status;
 }
 
@@ -144,7 +144,7 @@ static int open_file(struct stoker_checkpoint *checkpoint, struct stk_checkpoint
         return stk_fail(error, STOKER_ERROR_MISSING, "a file of the step is missing", OTHER,
                         "'%.400s'", file->path);
     }
-    status = status < 0 ? status : stk_io_stat_file(checkpoint->place.io, file->file, &stat, error);
+    status = status < 0 ? status : stk_io_stat_file(file->file, &stat, error);
     if (status < 0) {
         return status;
     }
@@ -194,7 +194,7 @@ static int open_one(void *context, uint64_t index, struct stoker_error *error)
                           OTHER, "'%.400s'", file->path);
     }
     if (!checkpoint->place.remote && index >= checkpoint->descriptors) {
-        stk_io_close_file(checkpoint->place.io, file->file);
+        stk_io_close_file(file->file);
         file->file = NULL;
     }
     return status;

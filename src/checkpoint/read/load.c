@@ -302,8 +302,7 @@ static bool is_cold(const struct stoker_checkpoint_load *load, const struct batc
     if (load->checkpoint->place.remote || !file->file) {
         return false;
     }
-    missing = stk_io_uncached_bytes(load->checkpoint->place.io, file->file,
-                                    file->layout.header_bytes + begin, end - begin);
+    missing = stk_io_uncached_bytes(file->file, file->layout.header_bytes + begin, end - begin);
     return missing > 0 && (uint64_t)missing >= (end - begin) / COLD_SHARE_MIN;
 }
 
@@ -369,14 +368,13 @@ static int start_batch(struct reader *reader, struct batch *batch, struct stoker
 static int check_reads(struct reader *reader, struct batch *batch, struct stoker_error *error)
 {
     const struct stk_checkpoint_file *file = &reader->load->checkpoint->files[batch->task.file];
-    struct stk_io *io = reader->load->checkpoint->place.io;
 
     for (uint64_t i = 0; i < batch->task.count; i++) {
         const struct stk_read *read = &batch->reads[i];
         int status = 0;
 
         if (read->result < 0) {
-            status = stk_io_fail_read(io, file->file, read->result,
+            status = stk_io_fail_read(file->file, read->result,
                                       "cannot read the file of a checkpoint", error);
         } else if (read->result < (int64_t)read->bytes) {
             status = stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early", OTHER,

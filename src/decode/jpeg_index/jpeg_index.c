@@ -126,7 +126,7 @@ int stk_jpeg_index_open(struct stk_jpeg_index **marks_out, struct stk_io *io, co
     *marks_out = NULL;
     if (status == 0) {
         status = stk_io_map(io, file, &image, error);
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     return status < 0 ? status : start(marks_out, io, image, identity, error);
 }

@@ -58,8 +58,8 @@ static void write_file(struct stk_io *world)
     T_EQ("commit", stk_jpeg_index_writer_commit(writer, &bytes, NULL), 0);
     stk_jpeg_index_writer_close(writer);
     T_EQ("open", stk_io_open_file(world, PATH, &file, NULL), 0);
-    image_bytes = (size_t)stk_io_read_wait(world, file, 0, image, sizeof image);
-    stk_io_close_file(world, file);
+    image_bytes = (size_t)stk_io_read_wait(file, 0, image, sizeof image);
+    stk_io_close_file(file);
     T_EQ("size", image_bytes, bytes);
 }
 
@@ -403,7 +403,7 @@ static bool exists(struct stk_io *world, const char *path)
     if (stk_io_open_file(world, path, &file, NULL) < 0) {
         return false;
     }
-    stk_io_close_file(world, file);
+    stk_io_close_file(file);
     return true;
 }
 
@@ -525,10 +525,9 @@ static struct stk_view read_large(struct stk_io *world)
 
     T_EQ("write", write_large(world), 0);
     T_EQ("open", stk_io_open_file(world, PATH, &file, NULL), 0);
-    view.bytes =
-        (uint64_t)stk_io_read_wait(world, file, 0, (uint8_t *)(uintptr_t)view.data, capacity);
+    view.bytes = (uint64_t)stk_io_read_wait(file, 0, (uint8_t *)(uintptr_t)view.data, capacity);
     T_TRUE("all of it", view.bytes < capacity);
-    stk_io_close_file(world, file);
+    stk_io_close_file(file);
     return view;
 }
 
@@ -601,8 +600,8 @@ static void test_two_pages(struct stk_io *world)
     T_EQ("commit", stk_jpeg_index_writer_commit(writer, &bytes, NULL), 0);
     stk_jpeg_index_writer_close(writer);
     T_EQ("open", stk_io_open_file(world, PATH, &file, NULL), 0);
-    T_EQ("read", stk_io_read_wait(world, file, 0, image, bytes), bytes);
-    stk_io_close_file(world, file);
+    T_EQ("read", stk_io_read_wait(file, 0, image, bytes), bytes);
+    stk_io_close_file(file);
     T_EQ("an end", image[STK_JPEG_INDEX_PAGE_BYTES / 8], STK_JPEG_INDEX_PAGE_BYTES - 8);
     image[STK_JPEG_INDEX_PAGE_BYTES / 8] -= 1000;
     T_EQ("open",

@@ -201,7 +201,7 @@ static int read_whole(struct stk_io *io, const char *path, uint8_t **data_out, s
     if (status == -ENOENT) {
         return 0;
     }
-    status = status < 0 ? status : stk_io_stat_file(io, file, &about, &local);
+    status = status < 0 ? status : stk_io_stat_file(file, &about, &local);
     if (status == 0 && about.bytes > FILE_BYTES_MAX) {
         status = stk_fail(&local, STOKER_ERROR_LIMIT, "the file is too long", "look what it is",
                           "'%.400s'", path);
@@ -211,14 +211,14 @@ static int read_whole(struct stk_io *io, const char *path, uint8_t **data_out, s
         status = *data_out ? 0 : stk_fail_memory(&local, "'%.400s'", path);
     }
     if (status == 0) {
-        got = stk_io_read_wait(io, file, 0, *data_out, about.bytes);
+        got = stk_io_read_wait(file, 0, *data_out, about.bytes);
         *bytes_out = got > 0 ? (size_t)got : 0;
     }
     if (got < 0) {
         status = stk_fail(&local, (int)got, "cannot read the file", "check the disk",
                           "'%.400s': %s", path, stoker_status_text((int)got));
     }
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     if (status < 0 && error) {
         *error = local;
     }

@@ -174,8 +174,8 @@ static void test_changed(void)
     T_EQ("/out", stk_sim_add(world, "/out", NULL, 0), 0);
     T_EQ("write", write_list(world, STK_BAD_SAMPLE_FILE_RECORDS, &error), 0);
     T_EQ("open", stk_io_open_file(world, path, &file, &error), 0);
-    bytes = stk_io_read_wait(world, file, 0, data, sizeof data);
-    stk_io_close_file(world, file);
+    bytes = stk_io_read_wait(file, 0, data, sizeof data);
+    stk_io_close_file(file);
     T_TRUE("read", bytes > 1000);
     for (int64_t at = 0; at < bytes; at += 97) {
         struct stk_output *out = NULL;

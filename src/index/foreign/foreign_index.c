@@ -162,7 +162,7 @@ int stk_foreign_index_read(struct stk_foreign_index *foreign, struct stk_index *
     }
     stk_index_shard_cancel(import->builder);
     if (import->tar) {
-        stk_io_close_file(foreign->io, import->tar);
+        stk_io_close_file(import->tar);
     }
     stk_free((void *)(uintptr_t)import->text.data);
     stk_free(import);
@@ -207,7 +207,7 @@ static int open_both(struct import *import, const char *path, struct stoker_erro
         return 1; /* the usual case: there is none */
     }
     status = stk_io_open_file(io, path, &import->tar, error);
-    status = status < 0 ? status : stk_io_stat_file(io, import->tar, &import->about_tar, error);
+    status = status < 0 ? status : stk_io_stat_file(import->tar, &import->about_tar, error);
     if (status == 0 && import->about_text.mtime_ns < import->about_tar.mtime_ns) {
         return reject(import, "it is older than its shard");
     }
@@ -229,8 +229,8 @@ static int read_text(struct import *import, struct stoker_error *error)
         return reject(import, "it cannot be opened");
     }
     text = stk_alloc(bytes + 1, 1);
-    got = text ? stk_io_read_wait(io, file, 0, text, bytes) : 0;
-    stk_io_close_file(io, file);
+    got = text ? stk_io_read_wait(file, 0, text, bytes) : 0;
+    stk_io_close_file(file);
     if (!text) {
         return stk_fail(error, -ENOMEM, "cannot read an index", "free memory", "'%.300s'",
                         import->path);
@@ -299,8 +299,7 @@ static int probe(struct import *import, const struct stk_dali_index_member *memb
     struct stk_view headers = {buffer, member->offset - member->previous_end};
     struct stk_header_claim foreign = {.bytes = member->bytes};
     const char *why;
-    int64_t got =
-        stk_io_read_wait(import->io, import->tar, member->previous_end, buffer, headers.bytes);
+    int64_t got = stk_io_read_wait(import->tar, member->previous_end, buffer, headers.bytes);
 
     if (got < 0 || (uint64_t)got < headers.bytes) {
         return reject(import, "the shard is shorter, or cannot be read");
@@ -315,7 +314,7 @@ static int check_end(struct import *import, uint64_t end)
     uint8_t buffer[END_BYTES_MAX];
     uint64_t rest = import->about_tar.bytes - stk_min(end, import->about_tar.bytes);
     bool zeros = rest >= BLOCK && rest <= sizeof buffer;
-    int64_t got = zeros ? stk_io_read_wait(import->io, import->tar, end, buffer, rest) : 0;
+    int64_t got = zeros ? stk_io_read_wait(import->tar, end, buffer, rest) : 0;
 
     zeros = zeros && got == (int64_t)rest;
     for (uint64_t i = 0; zeros && i < rest; i++) {

@@ -127,7 +127,7 @@ static int prove_all(struct stk_io *world, const char *path, const struct stk_in
             status = stk_foreign_index_header_offset(index, &sample, i, m, &before, error);
             T_TRUE("gap", status < 0 || member.offset - before <= sizeof room);
             if (status == 0) {
-                stk_io_read_wait(world, file, before, room, member.offset - before);
+                stk_io_read_wait(file, before, room, member.offset - before);
                 status =
                     stk_foreign_index_check(index, (struct stk_view){room, member.offset - before},
                                             sample.key, &member, error);
@@ -135,7 +135,7 @@ static int prove_all(struct stk_io *world, const char *path, const struct stk_in
         }
     }
     if (file) {
-        stk_io_close_file(world, file);
+        stk_io_close_file(file);
     }
     return status;
 }

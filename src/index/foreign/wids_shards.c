@@ -49,8 +49,8 @@ static int read_text(struct stk_io *io, const char *path, uint64_t bytes, struct
                       : stk_fail_memory(error, "paths of the data set");
 
     if (status == 0) {
-        got = stk_io_read_wait(io, file, 0, text, bytes);
-        stk_io_close_file(io, file);
+        got = stk_io_read_wait(file, 0, text, bytes);
+        stk_io_close_file(file);
         *text_out = (struct stk_view){text, got < 0 ? 0 : (size_t)got};
         status = got < 0 ? stk_fail(error, (int)got, "cannot read an index of wids",
                                     "check the file and its disk", "'%.400s'", path)

@@ -133,11 +133,9 @@ void stk_scan_lane_run(struct stk_scan_lane *lane, const struct stk_container_sc
     }
 }
 
-static int fail_read(struct stk_scan_lane *lane, const struct stk_container_scan_options *options,
-                     int64_t got)
+static int fail_read(struct stk_scan_lane *lane, int64_t got)
 {
-    return stk_io_fail_read(options->io, lane->chain->shard->file, got, "cannot read a shard",
-                            &lane->error);
+    return stk_io_fail_read(lane->chain->shard->file, got, "cannot read a shard", &lane->error);
 }
 
 static void set_window(struct stk_scan_lane *lane, const struct stk_container_scan_options *options,
@@ -164,10 +162,9 @@ static int read_wide(struct stk_scan_lane *lane, const struct stk_container_scan
         }
         lane->large_capacity = stk_max(bytes, READ_BYTES_MAX);
     }
-    got = stk_io_read_wait(options->io, lane->chain->shard->file, lane->need.offset,
-                           lane->large_buffer, bytes);
+    got = stk_io_read_wait(lane->chain->shard->file, lane->need.offset, lane->large_buffer, bytes);
     if (got < 0) {
-        return fail_read(lane, options, got);
+        return fail_read(lane, got);
     }
     set_window(lane, options, lane->large_buffer, got);
     return 0;
@@ -186,9 +183,9 @@ static int read_narrow(struct stk_scan_lane *lane, const struct stk_container_sc
     }
     got = lane->round_trip_bytes
               ? stk_vfs_prefetch_peek(shard->file, lane->need.offset, lane->buffer, bytes)
-              : stk_io_read_now(options->io, shard->file, lane->need.offset, lane->buffer, bytes);
+              : stk_io_read_now(shard->file, lane->need.offset, lane->buffer, bytes);
     if (got < 0 && got != -EAGAIN) {
-        return fail_read(lane, options, got);
+        return fail_read(lane, got);
     }
     if (got < (int64_t)lane->need.bytes) {
         lane->read = (struct stk_read){.file = shard->file,
@@ -273,8 +270,7 @@ void stk_scan_lane_complete(struct stk_scan_lane *lane,
         lane->buffer = NULL;
     }
     if (lane->read.leaked || lane->read.result < 0) {
-        fail(lane, fail_read(lane, options,
-                             lane->read.leaked ? STOKER_ERROR_TIMEOUT : lane->read.result));
+        fail(lane, fail_read(lane, lane->read.leaked ? STOKER_ERROR_TIMEOUT : lane->read.result));
         return;
     }
     set_window(lane, options, lane->buffer + lane->read.skip, lane->read.result);

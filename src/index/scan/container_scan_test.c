@@ -151,8 +151,7 @@ static void check_index(struct run *run)
               found.shard == 3 ? "bin" : "txt");
         memset(data, 0, sizeof data);
         T_EQ("read",
-             stk_io_read_wait(run->io, run->shards[found.shard].scan.file, found.offset, data,
-                              found.bytes),
+             stk_io_read_wait(run->shards[found.shard].scan.file, found.offset, data, found.bytes),
              (int64_t)found.bytes);
         snprintf(want, sizeof want, "data of %d", number);
         T_STR("data", data, want);
@@ -189,7 +188,7 @@ static void scan(bool is_cut, bool with_starts)
         check_index(&run);
     }
     for (int i = 0; i < SHARDS; i++) {
-        stk_io_close_file(run.io, run.shards[i].scan.file);
+        stk_io_close_file(run.shards[i].scan.file);
     }
     stk_index_close(run.index);
     stk_io_close(run.io);

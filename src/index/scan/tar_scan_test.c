@@ -304,7 +304,7 @@ static void add(struct run *run, const struct t_tar *tar, const uint64_t *starts
 static void close_run(struct run *run)
 {
     for (int i = 0; i < run->count; i++) {
-        stk_io_close_file(run->io, run->ones[i].tar.file);
+        stk_io_close_file(run->ones[i].tar.file);
     }
     stk_io_close(run->io);
     free(run);

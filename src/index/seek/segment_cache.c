@@ -317,7 +317,7 @@ static int decompress_segment(struct stk_segment_cache *cache, const struct segm
             /* To the next segment, and beyond only if that is not enough. */
             uint64_t want = at < segment->in_next ? segment->in_next - at : 512;
             int64_t got =
-                stk_io_read_wait(cache->io, segment->from->file, at, in,
+                stk_io_read_wait(segment->from->file, at, in,
                                  stk_min(stk_min(want, IN_BYTES), segment->head.in_bytes - at));
 
             if (got < 0) {

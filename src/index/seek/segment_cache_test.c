@@ -108,7 +108,7 @@ static void rig_close(struct rig *rig)
 {
     stk_segment_cache_close(rig->reach);
     T_EQ("budget", rig->budget.bytes, 0);
-    stk_io_close_file(rig->world, rig->from.file);
+    stk_io_close_file(rig->from.file);
     stk_index_close(rig->index);
     stk_io_close(rig->world);
 }

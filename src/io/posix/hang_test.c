@@ -275,9 +275,9 @@ static void test_calls(struct stk_io *io, const char *name)
     if (!T_EQ(name, stk_io_open_file(io, below("hang-read"), &file, &error), 0)) {
         goto done;
     }
-    T_EQ(name, stk_io_read_now(io, file, 0, data, 10), -EAGAIN);
-    T_EQ(name, stk_io_read_wait(io, file, 0, data, 10), STOKER_ERROR_TIMEOUT);
-    stk_io_close_file(io, file);
+    T_EQ(name, stk_io_read_now(file, 0, data, 10), -EAGAIN);
+    T_EQ(name, stk_io_read_wait(file, 0, data, 10), STOKER_ERROR_TIMEOUT);
+    stk_io_close_file(file);
     file = NULL;
     T_TRUE(name, stk_io_clock_ns(io) - start_ns < 10 * SECOND);
 
@@ -290,13 +290,13 @@ static void test_calls(struct stk_io *io, const char *name)
     if (!T_EQ(name, stk_io_open_file(io, below("good"), &file, &error), 0)) {
         goto done;
     }
-    T_EQ(name, stk_io_stat_file(io, file, &stat, &error), 0);
-    T_TRUE(name, stk_io_mount_of(io, file, &mounted));
+    T_EQ(name, stk_io_stat_file(file, &stat, &error), 0);
+    T_TRUE(name, stk_io_mount_of(file, &mounted));
     T_EQ(name, mounted.device, stat.device);
     T_EQ(name, mounted.block_bytes, 4096);
-    T_EQ(name, stk_io_read_wait(io, file, 5, data, FILE_BYTES), FILE_BYTES - 5);
+    T_EQ(name, stk_io_read_wait(file, 5, data, FILE_BYTES), FILE_BYTES - 5);
     T_TRUE(name, is_good(data, 5, FILE_BYTES - 5));
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
 done:
     stk_free(data);
 }
@@ -387,8 +387,8 @@ static int test_queue(struct stk_io *io, const struct mode *mode, uint8_t **lost
     stk_io_queue_close(io, queue);
     T_TRUE(mode->name, stk_io_clock_ns(io) - start_ns < 1 * SECOND);
     lost += end_reads(reads, 2, lost_pages + lost);
-    stk_io_close_file(io, hang);
-    stk_io_close_file(io, good);
+    stk_io_close_file(hang);
+    stk_io_close_file(good);
     return lost;
 }
 

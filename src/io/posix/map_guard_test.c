@@ -43,7 +43,7 @@ static struct stk_view map(struct stk_io *io, const char *name)
 
     T_EQ("open", stk_io_open_file(io, name, &file, NULL), 0);
     T_EQ("map", stk_io_map(io, file, &view, NULL), 0);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     return view;
 }
 

@@ -176,9 +176,9 @@ static void test_read(struct stk_io *io, struct stk_queue *queue, const char *mo
     int64_t now;
 
     snprintf(name, sizeof name, "%s, %s", mode, row->name);
-    T_EQ(name, stk_io_read_wait(io, file, row->offset, read->buffer, row->bytes), row->want);
+    T_EQ(name, stk_io_read_wait(file, row->offset, read->buffer, row->bytes), row->want);
     T_TRUE(name, row->want <= 0 || memcmp(read->buffer, big + row->offset, row->want) == 0);
-    now = stk_io_read_now(io, file, row->offset, read->buffer, row->bytes);
+    now = stk_io_read_now(file, row->offset, read->buffer, row->bytes);
     T_TRUE(name, now == row->want || now == -EAGAIN);
     T_TRUE(name, now <= 0 || memcmp(read->buffer, big + row->offset, now) == 0);
 
@@ -191,7 +191,7 @@ static void test_read(struct stk_io *io, struct stk_queue *queue, const char *mo
     T_TRUE(name,
            row->want <= 0 || memcmp(read->buffer + read->skip, big + row->offset, row->want) == 0);
     read_free(read);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
 }
 
 /* A deep queue of random reads, always full. */
@@ -234,7 +234,7 @@ static void test_deep(struct stk_io *io, const char *name)
     T_EQ(name, finished, DEEP_READS);
     T_EQ(name, wrong, 0);
     stk_io_queue_close(io, queue);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
 }
 
 struct waker {
@@ -299,7 +299,7 @@ static void test_close(struct stk_io *io, const char *name)
     }
     T_EQ(name, lost, 0);
     T_EQ(name, (long long)stk_io_leaked_bytes(io), 0);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
 }
 
 static void test_backends(void)
@@ -363,11 +363,11 @@ static void test_paths(struct stk_io *io)
             T_ERROR(row->name, &error);
             T_TRUE(row->name, file == NULL);
         } else {
-            T_EQ(row->name, stk_io_stat_file(io, file, &stat, NULL), 0);
+            T_EQ(row->name, stk_io_stat_file(file, &stat, NULL), 0);
             T_EQ(row->name, stat.kind, row->kind);
-            T_TRUE(row->name, !stk_io_mount_of(io, file, &mounted));
+            T_TRUE(row->name, !stk_io_mount_of(file, &mounted));
             T_EQ(row->name, mounted.device, stat.device);
-            stk_io_close_file(io, file);
+            stk_io_close_file(file);
         }
         status = stk_io_stat_path(io, in_folder(row->path), &stat, &error);
         T_EQ(row->name, status, row->stat_status);
@@ -387,7 +387,7 @@ static void test_relative(struct stk_io *io)
 
     T_TRUE("cwd", getcwd(before, sizeof before) && chdir(folder) == 0);
     T_EQ("relative", stk_io_open_file(io, "sub/../small", &file, NULL), 0);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     T_EQ("here", stk_io_stat_path(io, ".", &stat, NULL), 0);
     T_EQ("no name", stk_io_stat_path(io, "", &stat, NULL), -ENOENT);
     T_TRUE("back", chdir(before) == 0);
@@ -459,14 +459,14 @@ static bool drop(int fd, off_t offset, off_t bytes)
 /* Drops the file and tries to read bytes of it until they are missing; then drops it again. The
  * first tries may find them: the kernel begins to read at a try of a file that was warm, and on a
  * busy machine the disk has finished before the check. */
-static bool answers_cold(struct stk_io *io, struct stk_file *file, int fd)
+static bool answers_cold(struct stk_file *file, int fd)
 {
     uint8_t buffer[100];
     int64_t got = 100;
     bool dropped = true;
 
     for (int i = 0; i < 50 && got == 100 && (dropped = drop(fd, 0, 0)); i++) {
-        got = stk_io_read_now(io, file, 1 << 20, buffer, sizeof buffer);
+        got = stk_io_read_now(file, 1 << 20, buffer, sizeof buffer);
         T_TRUE("cold", got == -EAGAIN || memcmp(buffer, big + (1 << 20), sizeof buffer) == 0);
     }
     T_TRUE("cold at last", got == -EAGAIN || !dropped);
@@ -482,28 +482,28 @@ static void test_cold(struct stk_io *io)
     uint8_t *buffer = stk_alloc(BIG_BYTES, 1);
     int fd = open(in_folder("big"), O_RDONLY);
 
-    T_EQ("warm it", stk_io_read_wait(io, file, 0, buffer, BIG_BYTES), BIG_BYTES);
-    T_EQ("warm", stk_io_read_now(io, file, 5, buffer, BIG_BYTES), BIG_BYTES - 5);
+    T_EQ("warm it", stk_io_read_wait(file, 0, buffer, BIG_BYTES), BIG_BYTES);
+    T_EQ("warm", stk_io_read_now(file, 5, buffer, BIG_BYTES), BIG_BYTES - 5);
     T_TRUE("bytes", memcmp(buffer, big + 5, BIG_BYTES - 5) == 0);
     fstatfs(fd, &info);
-    if (info.f_type == 0xef53 && answers_cold(io, file, fd)) {
+    if (info.f_type == 0xef53 && answers_cold(file, fd)) {
         for (int i = 0; i < 3; i++) {
-            T_EQ("still cold", stk_io_read_now(io, file, 1 << 20, buffer, 100), -EAGAIN);
+            T_EQ("still cold", stk_io_read_now(file, 1 << 20, buffer, 100), -EAGAIN);
             usleep(20000);
         }
-        T_EQ("part of it", stk_io_read_wait(io, file, 0, buffer, 4096), 4096);
-        T_TRUE("at least", stk_io_read_now(io, file, 0, buffer, 4096) == 4096);
+        T_EQ("part of it", stk_io_read_wait(file, 0, buffer, 4096), 4096);
+        T_TRUE("at least", stk_io_read_now(file, 0, buffer, 4096) == 4096);
         drop(fd, 0, 0);
-        T_EQ("a page of it", stk_io_read_wait(io, file, 2 << 20, buffer, 100), 100);
+        T_EQ("a page of it", stk_io_read_wait(file, 2 << 20, buffer, 100), 100);
         for (int i = 0; i < 3; i++) {
-            T_EQ("the rest is cold", stk_io_read_now(io, file, 2 << 20, buffer, 1 << 20), -EAGAIN);
+            T_EQ("the rest is cold", stk_io_read_now(file, 2 << 20, buffer, 1 << 20), -EAGAIN);
             usleep(20000);
         }
     }
-    T_EQ("end", stk_io_read_now(io, file, BIG_BYTES, buffer, 10), 0);
+    T_EQ("end", stk_io_read_now(file, BIG_BYTES, buffer, 10), 0);
     close(fd);
     stk_free(buffer);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
 }
 
 /* Of a mapped file the announced pages are read, and none around them; the thread reports it. */
@@ -536,7 +536,7 @@ static void test_map(struct stk_io *io)
         stk_io_unmap(io, view);
     }
     close(fd);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
 }
 
 /* All of "big" by the queue. */
@@ -569,25 +569,25 @@ static void test_holes(const struct mode *mode)
     buffer = stk_alloc(BIG_BYTES, 1);
     fd = open(in_folder("big"), O_RDONLY);
     T_EQ("queue", stk_io_queue_open(io, &queue, NULL), 0);
-    T_EQ("warm it", stk_io_read_wait(io, file, 0, buffer, BIG_BYTES), BIG_BYTES);
+    T_EQ("warm it", stk_io_read_wait(file, 0, buffer, BIG_BYTES), BIG_BYTES);
     fstatfs(fd, &info);
     if (info.f_type == 0xef53 && drop(fd, 1 << 20, 32768)) {
         int64_t got = 0;
 
-        T_EQ(mode->name, stk_io_read_now(io, file, 0, buffer, BIG_BYTES), -EAGAIN);
+        T_EQ(mode->name, stk_io_read_now(file, 0, buffer, BIG_BYTES), -EAGAIN);
         /* A kernel that reclaims ahead (DAMON) may take any page at any time: so more than once. */
         for (int i = 0; i < 50 && got != BIG_BYTES; i++) {
             read_by_queue(io, queue, file);
-            got = stk_io_read_now(io, file, 0, buffer, BIG_BYTES);
+            got = stk_io_read_now(file, 0, buffer, BIG_BYTES);
         }
         T_EQ(mode->name, got, BIG_BYTES);
         drop(fd, 0, BIG_BYTES / 2);
         read_by_queue(io, queue, file);
-        T_EQ(mode->name, stk_io_read_now(io, file, 0, buffer, BIG_BYTES), -EAGAIN);
+        T_EQ(mode->name, stk_io_read_now(file, 0, buffer, BIG_BYTES), -EAGAIN);
     }
     close(fd);
     stk_free(buffer);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     stk_io_queue_close(io, queue);
     stk_io_close(io);
 }
@@ -663,7 +663,7 @@ static void test_memory(void)
             if (status == 0) {
                 status = stk_io_open_file(io, in_folder("version"), &file, &error);
             }
-            stk_io_close_file(io, file);
+            stk_io_close_file(file);
             if (status < 0) {
                 T_ERROR(mode->name, &error);
             }

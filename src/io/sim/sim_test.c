@@ -81,12 +81,12 @@ static void test_faults(uint32_t direct)
         read.capacity = stk_read_capacity(read.bytes);
         T_EQ(row->name, stk_sim_add_rule(io, &row->rule), 0);
         T_EQ(row->name, stk_io_open_file(io, "/data/file", &file, NULL), 0);
-        T_EQ(row->name, stk_io_stat_file(io, file, &stat, NULL), 0);
+        T_EQ(row->name, stk_io_stat_file(file, &stat, NULL), 0);
         T_EQ(row->name, stat.bytes, FILE_BYTES);
-        count = stk_io_read_now(io, file, 1000, buffer, 50000);
+        count = stk_io_read_now(file, 1000, buffer, 50000);
         T_TRUE(row->name, row->now ? count == row->now : count > 0 && count < 50000);
         T_TRUE(row->name, count <= 0 || memcmp(buffer, bytes_of_file + 1000, count) == 0);
-        count = stk_io_read_wait(io, file, 1000, buffer, 50000);
+        count = stk_io_read_wait(file, 1000, buffer, 50000);
         T_EQ(row->name, count, row->wait);
         T_TRUE(row->name, count <= 0 || memcmp(buffer, bytes_of_file + 1000, count) == 0);
 
@@ -103,7 +103,7 @@ static void test_faults(uint32_t direct)
                               memcmp(buffer + read.skip, bytes_of_file + 1000, read.result) == 0);
         T_EQ(row->name, stk_io_clock_ns(io) - start_ns, row->clock_ns);
         stk_io_queue_close(io, queue);
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
         stk_io_close(io);
         T_EQ(row->name, stk_mem_alive(), alive);
     }
@@ -122,7 +122,7 @@ static uint64_t pattern(uint64_t seed, uint32_t every)
     T_EQ("open", stk_io_open_file(io, "data/file", &file, NULL), 0);
     for (int i = 0; i < 64; i++) {
         /* Each place twice: a second try is a new draw. */
-        word |= (uint64_t)(stk_io_read_wait(io, file, i / 2, &byte, 1) < 0) << i;
+        word |= (uint64_t)(stk_io_read_wait(file, i / 2, &byte, 1) < 0) << i;
     }
     stk_io_close(io);
     return word;
@@ -300,7 +300,7 @@ static void test_maps(void)
     T_EQ("add", stk_sim_add(io, "/a", "abcdef", 6), 0);
     T_EQ("open", stk_io_open_file(io, "/a", &file, NULL), 0);
     T_EQ("map", stk_io_map(io, file, &view, NULL), 0);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     T_TRUE("bytes", view.bytes == 6 && memcmp(view.data, "abcdef", 6) == 0);
     stk_io_map_prefetch(io, (struct stk_view){view.data + 2, 3});
     stk_io_map_prefetch(io, (struct stk_view){view.data, 0});

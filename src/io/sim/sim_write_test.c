@@ -172,10 +172,10 @@ static const char *read_text(struct stk_io *io, const char *path)
     if (stk_io_open_file(io, path, &file, NULL) < 0) {
         return "?";
     }
-    count = stk_io_read_wait(io, file, 0, text, sizeof text - 1);
+    count = stk_io_read_wait(file, 0, text, sizeof text - 1);
     text[count > 0 ? count : 0] = '\0';
     T_EQ(path, count, stat.bytes);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     return text;
 }
 
@@ -606,9 +606,9 @@ static void test_crash_folders(void)
     T_EQ("open", stk_io_open_file(side.io, "work/a/b/old", &file, NULL), 0);
     T_EQ("remove", stk_io_remove(side.io, "work/a/b/old", NULL), 0);
     T_EQ("sync", stk_io_sync_directory(side.io, "work/a/b", NULL), 0);
-    T_EQ("read", stk_io_read_wait(side.io, file, 2, &byte, 1), 1);
+    T_EQ("read", stk_io_read_wait(file, 2, &byte, 1), 1);
     T_EQ("read", byte, 'd');
-    stk_io_close_file(side.io, file);
+    stk_io_close_file(file);
     stk_io_close(side.io);
     T_EQ("no leak", stk_mem_alive(), alive);
 }
@@ -668,12 +668,12 @@ static int call_all(struct stk_io *io)
     status = status < 0 ? status : stk_io_list(io, "work", &listing, NULL);
     status = status < 0 ? status : stk_io_stat_path(io, "work/x", &stat, NULL);
     status = status < 0 ? status : stk_io_open_file(io, "work/x", &file, NULL);
-    status = status < 0 ? status : stk_io_stat_file(io, file, &stat, NULL);
+    status = status < 0 ? status : stk_io_stat_file(file, &stat, NULL);
     status = status < 0 ? status : stk_io_queue_open(io, &queue, NULL);
     if (status == 0) {
-        int64_t count = stk_io_read_now(io, file, 0, buffer, 3);
+        int64_t count = stk_io_read_now(file, 0, buffer, 3);
 
-        count = count < 0 ? count : stk_io_read_wait(io, file, 0, buffer, 3);
+        count = count < 0 ? count : stk_io_read_wait(file, 0, buffer, 3);
         status = count < 0 ? (int)count : 0;
     }
     if (status == 0) {
@@ -684,7 +684,7 @@ static int call_all(struct stk_io *io)
     }
     stk_listing_free(&listing);
     stk_io_queue_close(io, queue);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     return status;
 }
 

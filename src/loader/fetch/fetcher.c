@@ -248,7 +248,7 @@ static void set_read_options(struct stk_fetcher *fetcher, struct stk_fetch *fetc
     fetch->is_joined = fetch->remote;
     if (fetch->remote) {
         reads.bytes_max = stk_min(reads.bytes_max, round_trip_bytes);
-    } else if (stk_io_mount_of(fetcher->engine->io, fetch->file, &mount)) {
+    } else if (stk_io_mount_of(fetch->file, &mount)) {
         struct stk_read_sizes sizes =
             stk_read_size_find(&fetcher->own.mounts, "", mount.device, mount.block_bytes);
 
@@ -276,7 +276,7 @@ static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int st
                      const char *what)
 {
     for (struct stk_fetch *it = list; it; it = it->next) {
-        stk_io_fail_read(fetcher->engine->io, it->file, status, what, &it->error);
+        stk_io_fail_read(it->file, status, what, &it->error);
         stk_dataset_error_add_location(it->pending->loader->dataset, &it->error,
                                        it->members.span.shard, it->members.span.offset, NULL);
     }

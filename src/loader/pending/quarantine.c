@@ -385,21 +385,20 @@ static bool begins_line(const char *text, int64_t bytes)
 static int check_list(const struct stk_quarantine *quarantine, struct stk_file *file, char *text,
                       struct stoker_error *error)
 {
-    struct stk_io *io = quarantine->options.io;
     struct stk_stat about;
-    int status = stk_io_stat_file(io, file, &about, error);
+    int status = stk_io_stat_file(file, &about, error);
     uint64_t last_bytes = status < 0 ? 0 : stk_min(about.bytes, STK_LINE_BYTES_MAX);
-    int64_t got, head = status < 0 ? 0 : stk_io_read_wait(io, file, 0, text, last_bytes);
+    int64_t got, head = status < 0 ? 0 : stk_io_read_wait(file, 0, text, last_bytes);
     const char *end;
 
     if (status < 0) {
         return status;
     }
     if (head < 0) {
-        return stk_io_fail_read(io, file, head, "cannot read the quarantine list", error);
+        return stk_io_fail_read(file, head, "cannot read the quarantine list", error);
     }
     if (begins_line(text, head)) {
-        got = stk_io_read_wait(io, file, about.bytes - last_bytes, text, last_bytes);
+        got = stk_io_read_wait(file, about.bytes - last_bytes, text, last_bytes);
         end = got > 0 ? memrchr(text, '\n', (size_t)got) : NULL;
         end = end ? end + 1 : text; /* a list below STK_LINE_BYTES_MAX may have no line end yet */
         if (got >= 0 && (end > text || about.bytes < STK_LINE_BYTES_MAX) &&
@@ -422,7 +421,7 @@ static int check_file(const struct stk_quarantine *quarantine, struct stoker_err
 
     if (status == 0) {
         status = check_list(quarantine, file, text, error);
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     stk_free(text);
     return status == -ENOENT ? 0 : status;

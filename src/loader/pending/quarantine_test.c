@@ -171,8 +171,8 @@ static char *read_file(struct stk_io *io, const char *path)
     int64_t count = 0;
 
     if (stk_io_open_file(io, path, &file, NULL) == 0) {
-        count = stk_io_read_wait(io, file, 0, text, sizeof text - 1);
-        stk_io_close_file(io, file);
+        count = stk_io_read_wait(file, 0, text, sizeof text - 1);
+        stk_io_close_file(file);
     }
     text[count > 0 ? count : 0] = 0;
     return text;

@@ -12,8 +12,7 @@ static int fail_read(struct stk_sample_task *task, struct stk_file *file, uint64
                      int64_t got)
 {
     if (got < 0) {
-        return stk_io_fail_read(task->pending->loader->engine->io, file, got,
-                                "cannot read a sample", &task->error);
+        return stk_io_fail_read(file, got, "cannot read a sample", &task->error);
     }
     stk_fail(&task->error, STOKER_ERROR_TRUNCATED, "the file ends inside a sample",
              "the file changed after it was indexed: fetch it again", "%lld of %llu bytes",
@@ -47,7 +46,6 @@ static int read_span(struct stk_sample_task *task, bool wait, struct stk_view *v
 {
     struct stk_sample_span *span = &task->members->span;
     struct stoker_dataset *dataset = task->pending->loader->dataset;
-    struct stk_io *io = task->worker->engine->io;
     struct stk_file *file;
     struct stk_stat about;
     uint8_t *buffer;
@@ -58,7 +56,7 @@ static int read_span(struct stk_sample_task *task, bool wait, struct stk_view *v
         return status;
     }
     if (task->members->is_entire_object) {
-        status = stk_io_stat_file(io, file, &about, &task->error);
+        status = stk_io_stat_file(file, &about, &task->error);
         span->bytes = status < 0 ? 0 : about.bytes;
     }
     buffer = status < 0 ? NULL : span_buffer(task, span->bytes);
@@ -66,13 +64,13 @@ static int read_span(struct stk_sample_task *task, bool wait, struct stk_view *v
         status = task->error.status;
         goto done;
     }
-    got = stk_io_read_now(io, file, span->offset, buffer, span->bytes);
+    got = stk_io_read_now(file, span->offset, buffer, span->bytes);
     if (got < 0 || (uint64_t)got < span->bytes) {
         if (!wait) {
             status = -EAGAIN;
             goto done;
         }
-        got = stk_io_read_wait(io, file, span->offset, buffer, span->bytes);
+        got = stk_io_read_wait(file, span->offset, buffer, span->bytes);
     }
     if (got < 0 || (uint64_t)got < span->bytes) {
         status = fail_read(task, file, span->bytes, got);
@@ -123,7 +121,6 @@ static int set_views(struct stk_sample_task *task, struct stk_view bytes)
 static int read_scattered(struct stk_sample_task *task)
 {
     struct stoker_loader *loader = task->pending->loader;
-    struct stk_io *io = task->worker->engine->io;
     uint32_t shard = task->members->sample.shard;
     struct stk_file *file;
     uint64_t sum = 0, at = 0;
@@ -153,7 +150,7 @@ static int read_scattered(struct stk_sample_task *task)
         }
         skip = part->member.offset - part->header_offset;
         bytes = skip + part->member.bytes;
-        got = stk_io_read_wait(io, file, part->header_offset, scratch + at, bytes);
+        got = stk_io_read_wait(file, part->header_offset, scratch + at, bytes);
         if (got < 0 || (uint64_t)got < bytes) {
             status = fail_read(task, file, bytes, got);
         }

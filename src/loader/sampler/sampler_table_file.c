@@ -98,7 +98,7 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
     }
     status = status < 0 ? status : stk_io_map(io, file, &image, &why);
     if (file) {
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     if (status == 0) {
         status = stk_sampling_table_open(&table, image, path, &why);

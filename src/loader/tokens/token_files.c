@@ -38,7 +38,7 @@ static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
 
     if (status == 0) {
         status = stk_io_map(io, file, view_out, error);
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     if (status == -EISDIR) {
         stk_fail(error, status, "a folder is no token file",

@@ -29,7 +29,7 @@ static void open_bringing(struct bringing *bringing, const char *url, uint64_t b
 
 static void close_bringing(struct bringing *bringing)
 {
-    stk_io_close_file(bringing->io, bringing->file);
+    stk_io_close_file(bringing->file);
     stk_io_close(bringing->io);
     T_EQ("all is given back", atomic_load(&bringing->budget.bytes), 0);
     T_TRUE("no more than half",
@@ -65,8 +65,7 @@ static void read_through(struct bringing *bringing, const char *name, uint32_t s
             break;
         }
         if (status < 0) {
-            T_TRUE("why",
-                   stk_io_last_read_error(bringing->io, bringing->file, (int)status, &error));
+            T_TRUE("why", stk_io_last_read_error(bringing->file, (int)status, &error));
             check_error("why", &error);
             break;
         }
@@ -81,7 +80,7 @@ static void await_brought(struct bringing *bringing)
     uint8_t byte;
 
     for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) {
-        T_EQ("await", stk_io_read_wait(bringing->io, bringing->file, at, &byte, 1), 1);
+        T_EQ("await", stk_io_read_wait(bringing->file, at, &byte, 1), 1);
     }
 }
 
@@ -113,15 +112,15 @@ static void test_bring(const char *url)
     stk_vfs_prefetch(it.file, &it);
     T_EQ("reserved once", in_use(&it), FILE_BYTES);
     await_brought(&it);
-    T_EQ("over a border, at once", stk_io_read_now(it.io, it.file, (9u << 20) - 7, buffer, 14), 14);
+    T_EQ("over a border, at once", stk_io_read_now(it.file, (9u << 20) - 7, buffer, 14), 14);
     T_TRUE("over a border", memcmp(buffer, content + (9u << 20) - 7, 14) == 0);
-    T_EQ("up to the end", stk_io_read_now(it.io, it.file, FILE_BYTES - 5, buffer, 99), 5);
-    T_EQ("behind it", stk_io_read_now(it.io, it.file, FILE_BYTES, buffer, 99), 0);
+    T_EQ("up to the end", stk_io_read_now(it.file, FILE_BYTES - 5, buffer, 99), 5);
+    T_EQ("behind it", stk_io_read_now(it.file, FILE_BYTES, buffer, 99), 0);
     read_through(&it, "read", 700001, 0);
     T_EQ("four requests", atomic_load(&asked), BROUGHT_BLOCKS);
     T_EQ("what was read is gone", in_use(&it), 0);
-    T_EQ("gone", stk_io_read_now(it.io, it.file, 0, buffer, 1), -EAGAIN);
-    T_EQ("asked for anew", stk_io_read_wait(it.io, it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
+    T_EQ("gone", stk_io_read_now(it.file, 0, buffer, 1), -EAGAIN);
+    T_EQ("asked for anew", stk_io_read_wait(it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
     T_TRUE("asked for anew", memcmp(buffer, content, FILE_BYTES) == 0);
     T_TRUE("asked for anew", atomic_load(&asked) > BROUGHT_BLOCKS);
     close_bringing(&it);
@@ -151,11 +150,11 @@ static void test_peek(const char *url)
     }
     T_EQ("all of it stays", in_use(&it), FILE_BYTES);
     for (int i = 0; i < 3; i++) {
-        T_EQ("most", stk_io_read_now(it.io, it.file, 1u << 20, buffer, (8u << 20) - 8192),
+        T_EQ("most", stk_io_read_now(it.file, 1u << 20, buffer, (8u << 20) - 8192),
              (8u << 20) - 8192);
     }
     T_EQ("it stays", in_use(&it), FILE_BYTES);
-    T_EQ("the rest", stk_io_read_now(it.io, it.file, (9u << 20) - 8192, buffer, 8192), 8192);
+    T_EQ("the rest", stk_io_read_now(it.file, (9u << 20) - 8192, buffer, 8192), 8192);
     T_EQ("it is gone", in_use(&it), FILE_BYTES - (8u << 20));
     T_EQ("four requests", atomic_load(&asked), BROUGHT_BLOCKS);
     close_bringing(&it);
@@ -251,22 +250,22 @@ static void test_bring_damaged(const char *url)
         if (atomic_load(&stk_remote_file_of(late)->users) > 1 || attempt == 19) { /* it is shared */
             break;
         }
-        stk_io_close_file(it.io, late);
+        stk_io_close_file(late);
         close_bringing(&it);
     }
     for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) { /* until all of it has arrived */
-        (void)stk_io_read_wait(it.io, late, at, &byte, 1);
+        (void)stk_io_read_wait(late, at, &byte, 1);
     }
     for (uint64_t at = 0; at < FILE_BYTES; at += 5u << 20) {
-        T_EQ("damaged", stk_io_read_now(it.io, late, at, &byte, 1), -EAGAIN);
-        T_EQ("damaged", stk_io_read_wait(it.io, late, at, &byte, 1), STOKER_ERROR_CORRUPT);
+        T_EQ("damaged", stk_io_read_now(late, at, &byte, 1), -EAGAIN);
+        T_EQ("damaged", stk_io_read_wait(late, at, &byte, 1), STOKER_ERROR_CORRUPT);
     }
     T_EQ("open anew", stk_io_open_file(it.io, url, &anew, NULL), 0);
     stk_remote_checksum_wait(&stk_remote_file_of(anew)->checksum);
-    T_EQ("whole this time", stk_io_read_wait(it.io, anew, 0, &byte, 1), 1);
-    stk_io_close_file(it.io, anew);
+    T_EQ("whole this time", stk_io_read_wait(anew, 0, &byte, 1), 1);
+    stk_io_close_file(anew);
     read_through(&it, "by himself", 3000000, 0);
-    stk_io_close_file(it.io, late);
+    stk_io_close_file(late);
     close_bringing(&it);
 }
 

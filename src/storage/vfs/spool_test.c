@@ -84,14 +84,14 @@ static void *read_all(void *argument)
     uint8_t part[100000];
 
     reader->wrong = stk_io_open_file(reader->io, reader->url, &file, NULL) < 0 ||
-                    stk_io_stat_file(reader->io, file, &stat, NULL) < 0 || stat.bytes != BYTES;
+                    stk_io_stat_file(file, &stat, NULL) < 0 || stat.bytes != BYTES;
     for (size_t at = BYTES; reader->wrong == 0 && at > 0; at -= step) {
-        int64_t got = stk_io_read_wait(reader->io, file, at - step, part, step);
+        int64_t got = stk_io_read_wait(file, at - step, part, step);
 
         reader->wrong += got != (int64_t)step || memcmp(part, content + at - step, step) != 0;
     }
     if (file) {
-        stk_io_close_file(reader->io, file);
+        stk_io_close_file(file);
     }
     return NULL;
 }
@@ -114,7 +114,7 @@ static void test_once(struct stk_io *io, const char *url)
         T_EQ(url, readers[i].wrong, 0);
     }
     if (file) {
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     T_EQ("fetched once", atomic_load(&bodies) - before, 1);
 }
@@ -136,7 +136,7 @@ static void *open_only(void *argument)
     (void)stk_io_set_cancel_flag(&opener->cancel);
     opener->status = stk_io_open_file(opener->io, opener->url, &file, &error);
     if (file) {
-        stk_io_close_file(opener->io, file);
+        stk_io_close_file(file);
     }
     (void)stk_io_set_cancel_flag(NULL);
     return NULL;
@@ -196,7 +196,7 @@ static void test_limit(int port)
         snprintf(url, sizeof url, "http://127.0.0.1:%d/chunked", port);
         T_EQ(rows[i].name, stk_io_open_file(io, url, &file, &error), rows[i].want);
         if (file) {
-            stk_io_close_file(io, file);
+            stk_io_close_file(file);
         } else {
             T_HAS(rows[i].name, error.advice, "STOKER_SPOOL_BYTES_MAX");
         }

@@ -67,12 +67,12 @@ static int64_t read_all(struct stk_io *io)
 
     if (got == 0) {
         stk_vfs_fetch_checksum(file); /* else it may arrive after the last byte */
-        got = stk_io_read_wait(io, file, 0, buffer, FILE_BYTES);
-        if (got < 0 && T_TRUE("described", stk_io_last_read_error(io, file, (int)got, &error))) {
+        got = stk_io_read_wait(file, 0, buffer, FILE_BYTES);
+        if (got < 0 && T_TRUE("described", stk_io_last_read_error(file, (int)got, &error))) {
             check_error("read", &error);
         }
         got = got == FILE_BYTES ? (memcmp(buffer, content, FILE_BYTES) == 0 ? 0 : 1) : got;
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     stk_pages_free(buffer, FILE_BYTES);
     return got;
@@ -205,13 +205,13 @@ static void test_queue(void)
         usleep(10000); /* the bytes reach their readers before the disk */
     }
     memset(buffers, 0, BYTES);
-    if (stk_io_read_now(io, file, BLOCK - 1000, buffers, BYTES) == BYTES) { /* not on tmpfs */
+    if (stk_io_read_now(file, BLOCK - 1000, buffers, BYTES) == BYTES) { /* not on tmpfs */
         T_TRUE("bytes", memcmp(buffers, content + BLOCK - 1000, BYTES) == 0);
     }
-    T_EQ("read", stk_io_read_wait(io, file, 5, buffers, 10), 10);
+    T_EQ("read", stk_io_read_wait(file, 5, buffers, 10), 10);
     T_TRUE("bytes", memcmp(buffers, content + 5, 10) == 0);
     stk_io_queue_close(io, queue);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     stk_io_close(io);
     stk_pages_free(buffers, (size_t)READS * BYTES);
     close_cache();
@@ -239,9 +239,9 @@ static void test_cancel(void)
     usleep(50000); /* its block is requested */
     stk_io_queue_close(io, queue);
     stk_io_set_cancel_flag(&stop);
-    T_EQ("read", stk_io_read_wait(io, file, 8u << 20, buffer, 1000), STOKER_ERROR_CLOSED);
+    T_EQ("read", stk_io_read_wait(file, 8u << 20, buffer, 1000), STOKER_ERROR_CLOSED);
     stk_io_set_cancel_flag(NULL);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     stk_io_close(io);
     T_TRUE("at once", stk_clock_ns() - start < 5000000000ull);
     stk_pages_free(buffer, 1u << 20);

@@ -103,7 +103,7 @@ void stk_vfs_prefetch_head(struct stk_io *io, const char *path, const void *owne
         stk_metadata_cache_find(fs->metadata_cache, path, &info) && !stk_spool_is_needed(&info) &&
         stk_remote_file_open(fs, path, &file, NULL) == 0) {
         start_prefetch(stk_remote_file_of(file), owner, false);
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
 }
 

@@ -28,9 +28,9 @@ static void check_row(struct stk_io *io, struct stk_io *calm, const char *url,
     memset(buffer, 0xee, FILE_BYTES);
     T_EQ(row->name, stk_io_open_file(io, url, &file, &error), 0);
     stk_remote_checksum_wait(&stk_remote_file_of(file)->checksum);
-    got = stk_io_read_wait(io, file, 0, buffer, FILE_BYTES);
+    got = stk_io_read_wait(file, 0, buffer, FILE_BYTES);
     if (got == STOKER_ERROR_TIMEOUT && row->status != got && calm) {
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
         stk_pages_free(buffer, FILE_BYTES);
         check_row(calm, NULL, url, row);
         return;
@@ -46,14 +46,14 @@ static void check_row(struct stk_io *io, struct stk_io *calm, const char *url,
     }
     T_TRUE(row->name, stk_clock_ns() - began_ns < 10ull * TIMEOUT_MS * 1000000u);
     if (got < 0) {
-        T_TRUE(row->name, stk_io_last_read_error(io, file, (int)got, &error));
+        T_TRUE(row->name, stk_io_last_read_error(file, (int)got, &error));
         check_error(row->name, &error);
         T_HAS(row->name, error.where, "file");
         if (row->status == -EACCES) {
             T_HAS(row->name, error.where, "AccessDenied: by the test, request REQ-42");
         }
     }
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     stk_pages_free(buffer, FILE_BYTES);
 }
 
@@ -75,20 +75,19 @@ static void test_files(struct stk_io *io, const char *url)
     T_EQ(url, stk_io_stat_path(io, url, &about, NULL), 0);
     T_EQ(url, about.kind, STK_ENTRY_FILE);
     T_EQ(url, stk_io_open_file(io, url, &file, NULL), 0);
-    T_EQ(url, stk_io_stat_file(io, file, &about, NULL), 0);
+    T_EQ(url, stk_io_stat_file(file, &about, NULL), 0);
     T_EQ(url, about.bytes, FILE_BYTES);
     T_EQ(url, about.mtime_ns, 1795255200ull * 1000000000u);
-    T_EQ(url, stk_io_read_now(io, file, 0, buffer, 1), -EAGAIN);
+    T_EQ(url, stk_io_read_now(file, 0, buffer, 1), -EAGAIN);
     T_EQ(url, stk_vfs_round_trip_bytes(file), STK_VFS_ROUND_TRIP_BYTES);
-    T_TRUE(url, !stk_io_mount_of(io, file, &mounted));
+    T_TRUE(url, !stk_io_mount_of(file, &mounted));
     for (size_t i = 0; i < STK_COUNT(reads); i++) {
-        T_EQ(url, stk_io_read_wait(io, file, reads[i].offset, buffer, reads[i].bytes),
-             reads[i].got);
+        T_EQ(url, stk_io_read_wait(file, reads[i].offset, buffer, reads[i].bytes), reads[i].got);
         T_TRUE(url, reads[i].got == 0 ||
                         memcmp(buffer, content + reads[i].offset, (size_t)reads[i].got) == 0);
     }
     T_EQ(url, stk_io_map(io, file, &view, NULL), 0);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     T_TRUE(url, view.bytes == FILE_BYTES && memcmp(view.data, content, FILE_BYTES) == 0);
     stk_io_unmap(io, view);
 }
@@ -351,8 +350,8 @@ static void test_queue(struct stk_io *io, const char *url, const char *local_pat
     }
     T_TRUE("a wake ends a wait", (stk_io_wake(io, queue), stk_io_reap(io, queue, 60000) == NULL));
     stk_io_queue_close(io, queue);
-    stk_io_close_file(io, files[0]);
-    stk_io_close_file(io, files[1]);
+    stk_io_close_file(files[0]);
+    stk_io_close_file(files[1]);
     stk_pages_free(memory, READS * (READ_BYTES + 2ull * STK_IO_ALIGN));
 }
 
@@ -378,7 +377,7 @@ static void test_close(struct stk_io *io, const char *url)
     }
     T_EQ("taken", stk_io_submit(io, queue, reads), 4);
     T_TRUE("none is back", stk_io_reap(io, queue, 50) == NULL);
-    stk_io_close_file(io, file); /* reads keep it */
+    stk_io_close_file(file); /* reads keep it */
     stk_io_queue_close(io, queue);
     for (int i = 0; i < 4; i++) {
         T_EQ("closed", reads[i].result, STOKER_ERROR_CLOSED);
@@ -396,10 +395,10 @@ static void test_far_between(struct stk_io *io, const char *url)
     set_fault(NONE, 0, 0);
     T_EQ("open", stk_io_open_file(io, url, &file, NULL), 0);
     set_fault(BREAK_RESET, 0, BREAKS + 3);
-    T_EQ("breaks, then resets", stk_io_read_wait(io, file, 0, bytes, sizeof bytes), sizeof bytes);
+    T_EQ("breaks, then resets", stk_io_read_wait(file, 0, bytes, sizeof bytes), sizeof bytes);
     T_TRUE("breaks, then resets", memcmp(bytes, content, sizeof bytes) == 0);
     T_EQ("breaks, then resets", atomic_load(&asked), BREAKS + 4);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
 }
 
 static void test_expect(void)
@@ -470,14 +469,14 @@ static void test_no_memory(const char *url)
         stk_mem_fail_nth(n);
         status = stk_io_open_file(io, url, &file, &error);
         if (status == 0) {
-            got = stk_io_read_wait(io, file, 1, buffer, sizeof buffer);
+            got = stk_io_read_wait(file, 1, buffer, sizeof buffer);
         }
         stk_mem_fail_nth(0);
         T_TRUE("or it works", status == -ENOMEM || (status == 0 && (got == -ENOMEM || got == 64)));
         if (status < 0) {
             check_error("no memory", &error);
         } else {
-            stk_io_close_file(io, file);
+            stk_io_close_file(file);
         }
         stk_io_close(io);
         if (status == 0 && got == 64) {

@@ -40,8 +40,8 @@ static uint64_t boot_of(struct stk_io *io)
     if (stk_io_open_file(io, BOOT_PATH, &file, NULL) < 0) {
         return 0;
     }
-    got = stk_io_read_wait(io, file, 0, text, sizeof text);
-    stk_io_close_file(io, file);
+    got = stk_io_read_wait(file, 0, text, sizeof text);
+    stk_io_close_file(file);
     return got > 0 ? stk_xxh3_64(text, (size_t)got) | 1 : 0;
 }
 

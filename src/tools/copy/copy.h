@@ -194,8 +194,8 @@ int stk_copy_file_part(struct stoker_copy *copy, struct stk_copy_file *file, uin
 bool stk_copy_error_is_resumable(int status);
 /* Reads a complete part of the source. Returns 0 on success, STOKER_ERROR_CHANGED if the source
  * changed. */
-int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
-                       struct stk_view *part, struct stoker_error *error);
+int stk_copy_file_read(struct stk_copy_file *file, uint64_t offset, struct stk_view *part,
+                       struct stoker_error *error);
 /* Reads a local file that reports no size, as those of /proc, to its end. body: a buffer of
  * STK_COPY_SMALL_BYTES; set to the bytes. *pages_out: NULL, or *pages_bytes that the caller frees
  * with stk_pages_free, also after a failure. */
@@ -226,8 +226,7 @@ int stk_copy_checksum_verify(struct stoker_copy *copy, struct stk_copy_file *fil
 int stk_copy_checksum_resume(struct stoker_copy *copy, struct stk_copy_file *file,
                              struct stoker_error *error);
 /* Reads bytes of a partial file of an earlier run. Returns false if they are not all there. */
-bool stk_copy_read_partial(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
-                           uint8_t *buffer, uint64_t bytes);
+bool stk_copy_read_partial(struct stk_file *left, uint64_t offset, uint8_t *buffer, uint64_t bytes);
 
 /* copy_compare.c: finds the precision of times at a local destination, and whether it folds names.
  */

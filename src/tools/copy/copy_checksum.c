@@ -18,13 +18,13 @@ int stk_copy_fail_no_buffer(const struct stk_copy_file *file, struct stoker_erro
 }
 
 /* Of all bytes, of a local file. */
-bool stk_copy_read_partial(struct stoker_copy *copy, struct stk_file *partial, uint64_t offset,
-                           uint8_t *buffer, uint64_t bytes)
+bool stk_copy_read_partial(struct stk_file *partial, uint64_t offset, uint8_t *buffer,
+                           uint64_t bytes)
 {
     int64_t got = 1;
 
     for (uint64_t done = 0; done < bytes && got > 0; done += (uint64_t)stk_max(got, 0)) {
-        got = stk_io_read_wait(copy->io, partial, offset + done, buffer + done, bytes - done);
+        got = stk_io_read_wait(partial, offset + done, buffer + done, bytes - done);
     }
     return got > 0;
 }
@@ -83,15 +83,13 @@ static int fail_mismatch(struct stk_copy_file *file, struct stoker_error *error)
 }
 
 /* left NULL: of the source. */
-static int read_again(struct stoker_copy *copy, struct stk_copy_file *file,
-                      struct stk_file *partial, uint64_t offset, struct stk_view *view,
-                      struct stoker_error *error)
+static int read_again(struct stk_copy_file *file, struct stk_file *partial, uint64_t offset,
+                      struct stk_view *view, struct stoker_error *error)
 {
     if (!partial) {
-        return stk_copy_file_read(copy, file, offset, view, error);
+        return stk_copy_file_read(file, offset, view, error);
     }
-    return stk_copy_read_partial(copy, partial, offset, (uint8_t *)(uintptr_t)view->data,
-                                 view->bytes)
+    return stk_copy_read_partial(partial, offset, (uint8_t *)(uintptr_t)view->data, view->bytes)
                ? 0
                : stk_fail(error, -EIO, "cannot read the copied file again", "check the disk",
                           "'%.400s' offset %llu", file->from, (unsigned long long)offset);
@@ -114,7 +112,7 @@ static int add_partial(struct stoker_copy *copy, struct stk_copy_file *file,
         if (stk_background_job_is_stopping(&copy->job)) {
             status = STOKER_ERROR_CLOSED;
         } else {
-            status = read_again(copy, file, partial, done, &view, error);
+            status = read_again(file, partial, done, &view, error);
         }
         status = status < 0 ? status : stk_copy_checksum_add(file, view, error);
         if (status == 0 && kept) {
@@ -138,7 +136,7 @@ static int reread_bytes(struct stoker_copy *copy, struct stk_copy_file *file,
         status = add_partial(copy, file, partial, file->bytes, false, error);
     }
     if (partial) {
-        stk_io_close_file(copy->io, partial);
+        stk_io_close_file(partial);
     }
     return status;
 }
@@ -181,7 +179,7 @@ int stk_copy_checksum_resume(struct stoker_copy *copy, struct stk_copy_file *fil
     status = stk_io_open_file(copy->io, file->part_path, &partial, error);
     if (status == 0) {
         status = add_partial(copy, file, partial, bytes, true, error);
-        stk_io_close_file(copy->io, partial);
+        stk_io_close_file(partial);
     }
     return status;
 }
@@ -195,21 +193,21 @@ int stk_copy_fail_changed(const struct stk_copy_file *file, struct stoker_error 
 }
 
 /* Short reads are changes: the file was longer when it was opened. */
-int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
-                       struct stk_view *part, struct stoker_error *error)
+int stk_copy_file_read(struct stk_copy_file *file, uint64_t offset, struct stk_view *part,
+                       struct stoker_error *error)
 {
     uint8_t *buffer = (uint8_t *)(uintptr_t)part->data;
     size_t done = 0;
 
     while (done < part->bytes) {
-        int64_t got = stk_io_read_wait(copy->io, file->source, offset + done, buffer + done,
-                                       part->bytes - done);
+        int64_t got =
+            stk_io_read_wait(file->source, offset + done, buffer + done, part->bytes - done);
 
         if (got == 0) {
             return stk_copy_fail_changed(file, error);
         }
         if (got < 0) {
-            if (!error || !stk_io_last_read_error(copy->io, file->source, (int)got, error)) {
+            if (!error || !stk_io_last_read_error(file->source, (int)got, error)) {
                 stk_fail(error, (int)got, "cannot read the file", "check the disk, or the server",
                          "'%.400s' offset %llu", file->from, (unsigned long long)offset);
             }
@@ -255,7 +253,7 @@ int stk_copy_file_read_unsized(struct stoker_copy *copy, struct stk_copy_file *f
     while (status == 0 && got > 0) {
         got = stk_background_job_is_stopping(&copy->job)
                   ? STOKER_ERROR_CLOSED
-                  : stk_io_read_wait(copy->io, file->source, done, buffer + done, capacity - done);
+                  : stk_io_read_wait(file->source, done, buffer + done, capacity - done);
         if (got < 0) {
             status = stk_fail(error, (int)got, "cannot read the file", "check the disk",
                               "'%.400s' offset %llu", file->from, (unsigned long long)done);

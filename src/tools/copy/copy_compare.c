@@ -219,7 +219,7 @@ static int read_all(struct stoker_copy *copy, const char *path, uint64_t bytes,
     do {
         got = stk_background_job_is_stopping(&copy->job)
                   ? STOKER_ERROR_CLOSED
-                  : stk_io_read_wait(copy->io, file, done, data, buffer.bytes);
+                  : stk_io_read_wait(file, done, data, buffer.bytes);
         if (got > 0) {
             done += (uint64_t)got;
             if (!check(context, (struct stk_view){data, (size_t)got})) {
@@ -227,7 +227,7 @@ static int read_all(struct stoker_copy *copy, const char *path, uint64_t bytes,
             }
         }
     } while (got > 0 && done <= bytes);
-    stk_io_close_file(copy->io, file);
+    stk_io_close_file(file);
     return got == STOKER_ERROR_CLOSED ? STOKER_ERROR_CLOSED : got == 0 && done == bytes;
 }
 
@@ -328,7 +328,7 @@ static bool equals_twin(void *context, struct stk_view piece)
     size_t done = 0;
 
     while (done < piece.bytes) {
-        int64_t got = stk_io_read_wait(twin->copy->io, twin->file, twin->offset, twin->buffer,
+        int64_t got = stk_io_read_wait(twin->file, twin->offset, twin->buffer,
                                        stk_min(piece.bytes - done, twin->bytes));
 
         if (got <= 0 || memcmp(piece.data + done, twin->buffer, (size_t)got) != 0) {
@@ -355,7 +355,7 @@ static int compare_bytes(struct stoker_copy *copy, const struct stk_copy_file *f
     }
     status = read_all(copy, file->from, file->bytes, (struct stk_view){buffer.data, half},
                       equals_twin, &twin);
-    stk_io_close_file(copy->io, twin.file);
+    stk_io_close_file(twin.file);
     return status;
 }
 

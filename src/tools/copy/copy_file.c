@@ -64,7 +64,7 @@ static int check_etag(struct stoker_copy *copy, struct stk_copy_file *file, stru
         return 0;
     }
     before = stk_xxh3_64(body.data, body.bytes);
-    status = stk_copy_file_read(copy, file, 0, &body, error);
+    status = stk_copy_file_read(file, 0, &body, error);
     if (status == 0 && etag_differs(file->info.etag, body)) {
         if (stk_xxh3_64(body.data, body.bytes) != before) {
             return stk_fail(error, STOKER_ERROR_CORRUPT, "an object arrived damaged",
@@ -82,7 +82,7 @@ static int verify_small(struct stoker_copy *copy, struct stk_copy_file *file, st
     int status = 0;
 
     for (uint32_t tries = 0; tries < CHECKSUM_TRIES; tries++) {
-        status = tries > 0 ? stk_copy_file_read(copy, file, 0, &body, error) : 0;
+        status = tries > 0 ? stk_copy_file_read(file, 0, &body, error) : 0;
         status = status < 0 ? status : stk_copy_checksum_open(copy, file, error);
         status = status < 0 ? status : stk_copy_checksum_add(file, body, error);
         status = status < 0 ? status : stk_copy_checksum_verify(copy, file, &body, error);
@@ -228,10 +228,9 @@ static int check_read(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
     struct stk_stat stat;
-    int status = file->from_object ? 0
-                 : stk_io_is_url(file->from)
-                     ? stk_io_stat_path(copy->io, file->from, &stat, error)
-                     : stk_io_stat_file(copy->io, file->source, &stat, error);
+    int status = file->from_object           ? 0
+                 : stk_io_is_url(file->from) ? stk_io_stat_path(copy->io, file->from, &stat, error)
+                                             : stk_io_stat_file(file->source, &stat, error);
 
     return status == 0 && !file->from_object && is_other_version(file, &stat)
                ? stk_copy_fail_changed(file, error)
@@ -289,7 +288,7 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
         }
         status = file->bytes == 0 && !stk_io_is_url(file->from)
                      ? stk_copy_file_read_unsized(copy, file, &body, &pages, &pages_bytes, error)
-                     : stk_copy_file_read(copy, file, 0, &body, error);
+                     : stk_copy_file_read(file, 0, &body, error);
         status = status < 0 ? status : check_etag(copy, file, body, error);
         status = status < 0 ? status : verify_small(copy, file, body, error);
         status = status < 0 ? status : check_read(copy, file, error);
@@ -353,7 +352,7 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
         status = stk_object_url_parse(file->to, &file->to_object, error);
     }
     status = status < 0 ? status : stk_io_open_file(copy->io, file->from, &file->source, error);
-    status = status < 0 ? status : stk_io_stat_file(copy->io, file->source, &stat, error);
+    status = status < 0 ? status : stk_io_stat_file(file->source, &stat, error);
     if (status == 0) {
         stk_vfs_object_info(file->source, &file->info);
         if (stat.kind != STK_ENTRY_FILE) {
@@ -375,7 +374,7 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
 {
     if (file->source) {
-        stk_io_close_file(copy->io, file->source);
+        stk_io_close_file(file->source);
     }
     stk_io_close_output(copy->io, file->out);
     stk_io_close_output(copy->io, file->state_file);
@@ -444,13 +443,12 @@ static void state_line_text(uint64_t number, char text[STATE_LINE_BYTES + 1])
     snprintf(text, STATE_LINE_BYTES + 1, "%016llx\n", (unsigned long long)number);
 }
 
-static bool has_state_line(struct stoker_copy *copy, struct stk_file *note, uint64_t index,
-                           uint64_t number)
+static bool has_state_line(struct stk_file *note, uint64_t index, uint64_t number)
 {
     char want[STATE_LINE_BYTES + 1], got[STATE_LINE_BYTES];
 
     state_line_text(number, want);
-    return stk_copy_read_partial(copy, note, index * STATE_LINE_BYTES, (uint8_t *)got,
+    return stk_copy_read_partial(note, index * STATE_LINE_BYTES, (uint8_t *)got,
                                  STATE_LINE_BYTES) &&
            memcmp(got, want, STATE_LINE_BYTES) == 0;
 }
@@ -492,19 +490,19 @@ static int count_reused(struct stoker_copy *copy, const struct stk_copy_file *fi
     bytes = file->part_bytes;
     if (buffer && stk_io_open_file(copy->io, file->part_path, &left, NULL) == 0 &&
         stk_io_open_file(copy->io, path, &note, NULL) == 0 &&
-        has_state_line(copy, note, 0, stk_copy_version(copy, file))) {
+        has_state_line(note, 0, stk_copy_version(copy, file))) {
         while (status == 0 && *kept_out < most &&
-               stk_copy_read_partial(copy, left, *kept_out * bytes, buffer, bytes) &&
-               has_state_line(copy, note, *kept_out + 1, stk_xxh3_64(buffer, bytes))) {
+               stk_copy_read_partial(left, *kept_out * bytes, buffer, bytes) &&
+               has_state_line(note, *kept_out + 1, stk_xxh3_64(buffer, bytes))) {
             ++*kept_out;
             status = stk_background_job_is_stopping(&copy->job) ? STOKER_ERROR_CLOSED : 0;
         }
     }
     if (note) {
-        stk_io_close_file(copy->io, note);
+        stk_io_close_file(note);
     }
     if (left) {
-        stk_io_close_file(copy->io, left);
+        stk_io_close_file(left);
     }
     if (buffer) {
         stk_pages_free(buffer, file->part_bytes);
@@ -657,7 +655,7 @@ int stk_copy_file_part(struct stoker_copy *copy, struct stk_copy_file *file, uin
     } else if (!buffer) {
         status = stk_copy_fail_no_buffer(file, error);
     } else {
-        status = stk_copy_file_read(copy, file, begin, &part, error);
+        status = stk_copy_file_read(file, begin, &part, error);
         if (status == 0 && file->in_order) {
             status = run_in_turn(copy, file, index, part, error);
         }

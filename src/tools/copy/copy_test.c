@@ -650,9 +650,9 @@ static uint32_t check_whole(struct stk_io *world, const uint8_t *bytes)
             continue;
         }
         there++;
-        T_EQ(path, stk_io_read_wait(world, file, 0, found, sizeof found), CUT_BYTES(i));
+        T_EQ(path, stk_io_read_wait(file, 0, found, sizeof found), CUT_BYTES(i));
         T_EQ(path, memcmp(found, bytes, CUT_BYTES(i)), 0);
-        stk_io_close_file(world, file);
+        stk_io_close_file(file);
     }
     return there;
 }

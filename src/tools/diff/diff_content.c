@@ -229,7 +229,6 @@ static int fail_short(struct stoker_error *error)
 static int add_pieces(struct bytes *bytes, uint64_t offset, uint64_t size,
                       struct stoker_error *error)
 {
-    struct stk_io *io = bytes->side->dataset->engine->io;
     int status = 0;
 
     bytes->piece = bytes->piece ? bytes->piece : stk_alloc(PIECE_BYTES, 1);
@@ -242,7 +241,7 @@ static int add_pieces(struct bytes *bytes, uint64_t offset, uint64_t size,
         if (bytes->stream) {
             status = stk_shard_stream_read(bytes->stream, offset, bytes->piece, part, &got, error);
         } else {
-            int64_t result = stk_io_read_wait(io, bytes->reader.file, offset, bytes->piece, part);
+            int64_t result = stk_io_read_wait(bytes->reader.file, offset, bytes->piece, part);
             status = result < 0 ? stk_fail(error, (int)result, "cannot read",
                                            "check the disk and the kernel's log (dmesg)", "%s",
                                            stoker_status_text((int)result))

@@ -130,7 +130,6 @@ static int read_sum(const struct half *half, const struct stk_member *location, 
                     uint64_t *bytes_out, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = half->side->dataset;
-    struct stk_io *io = dataset->engine->io;
     struct stk_file *file = NULL;
     struct stk_xxh3 *sum = NULL;
     uint8_t *piece = NULL;
@@ -151,10 +150,10 @@ static int read_sum(const struct half *half, const struct stk_member *location, 
         status = stk_fail(error, -ENOMEM, "cannot compare samples", "free memory", "a member");
     }
     while (status == 0 && got > 0 && done < location->bytes) {
-        got = stk_io_read_wait(io, file, location->offset + done, piece,
+        got = stk_io_read_wait(file, location->offset + done, piece,
                                (size_t)stk_min(PIECE_BYTES, location->bytes - done));
         if (got < 0) {
-            status = stk_io_fail_read(io, file, got, "cannot read", error);
+            status = stk_io_fail_read(file, got, "cannot read", error);
             stk_dataset_error_add_location(dataset, error, location->shard, location->offset, NULL);
         } else {
             stk_xxh3_add(sum, piece, (size_t)got);

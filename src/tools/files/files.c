@@ -251,8 +251,8 @@ static int open_named(struct stoker_file **file_out, struct stoker_engine *engin
     }
     memcpy(file->path, path, strlen(path) + 1);
     status = stk_io_open_file(engine->io, path, &file->file, error);
-    if (status == 0 && (status = stk_io_stat_file(engine->io, file->file, &stat, error)) < 0) {
-        stk_io_close_file(engine->io, file->file);
+    if (status == 0 && (status = stk_io_stat_file(file->file, &stat, error)) < 0) {
+        stk_io_close_file(file->file);
     }
     if (status < 0) {
         stk_free(file);
@@ -333,7 +333,7 @@ int stk_file_fail(struct stoker_file *file, int64_t status, uint64_t offset,
     if (status == STOKER_ERROR_CHANGED || status == -ENOENT) {
         stk_vfs_set_metadata(io, file->path, NULL); /* the next open requests it again */
     }
-    if (error && !stk_io_last_read_error(io, file->file, (int)status, error)) {
+    if (error && !stk_io_last_read_error(file->file, (int)status, error)) {
         stk_fail(error, (int)status, "cannot read the file", "check the disk, or the server",
                  "'%.400s' offset %llu", file->path, (unsigned long long)offset);
     }
@@ -343,13 +343,12 @@ int stk_file_fail(struct stoker_file *file, int64_t status, uint64_t offset,
 int64_t stoker_file_read(struct stoker_file *file, uint64_t offset, void *buffer, size_t bytes,
                          struct stoker_error *error)
 {
-    struct stk_io *io = file->engine->io;
     int status = stk_engine_check(file->engine, error);
     size_t done = 0;
 
     while (status == 0 && done < bytes) {
         int64_t got =
-            stk_io_read_wait(io, file->file, offset + done, (uint8_t *)buffer + done, bytes - done);
+            stk_io_read_wait(file->file, offset + done, (uint8_t *)buffer + done, bytes - done);
 
         if (got == 0) {
             break;
@@ -366,7 +365,7 @@ int64_t stoker_file_read(struct stoker_file *file, uint64_t offset, void *buffer
 void stoker_file_close(struct stoker_file *file)
 {
     if (file && stk_engine_check(file->engine, NULL) == 0) {
-        stk_io_close_file(file->engine->io, file->file);
+        stk_io_close_file(file->file);
         stk_engine_release(file->engine);
         stk_free(file);
     }

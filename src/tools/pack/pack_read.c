@@ -159,7 +159,7 @@ static int open_file(struct stk_pack_read *reader, const struct stk_pack_piece *
     int status = stk_io_open_file(io, source_shard->path, &source_shard->file, error);
 
     if (status == 0) {
-        status = stk_io_stat_file(io, source_shard->file, &about, error);
+        status = stk_io_stat_file(source_shard->file, &about, error);
     }
     if (status == 0 && about.bytes != piece->bytes) {
         status = stk_fail(error, STOKER_ERROR_CHANGED, "a file changed while it was packed",
@@ -199,7 +199,7 @@ static void close_source(struct stk_pack_read *reader, const struct stk_pack_pie
         return;
     }
     if (piece->kind == STK_PACK_PIECE_FILE) {
-        stk_io_close_file(dataset->engine->io, source_shard->file);
+        stk_io_close_file(source_shard->file);
     } else {
         stk_dataset_unpin(dataset, piece->member.shard, source_shard->file);
     }
@@ -220,11 +220,9 @@ static int read_once(struct stk_pack_read *reader, const struct source_shard *so
             return status;
         }
     } else {
-        int64_t count = stk_io_read_wait(reader->plan->dataset->engine->io, source_shard->file,
-                                         offset, buffer, bytes);
+        int64_t count = stk_io_read_wait(source_shard->file, offset, buffer, bytes);
         if (count < 0) {
-            return stk_io_fail_read(reader->plan->dataset->engine->io, source_shard->file, count,
-                                    "cannot read", error);
+            return stk_io_fail_read(source_shard->file, count, "cannot read", error);
         }
         got = (size_t)count;
     }

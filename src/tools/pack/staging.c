@@ -363,9 +363,9 @@ static int hash_file(struct stk_io *io, const char *path, struct stk_manifest_sh
 
     stk_sha256_init(&sha);
     while (status == 0 && got > 0) {
-        got = stk_io_read_wait(io, file, entry->bytes, buffer, HASH_BYTES);
+        got = stk_io_read_wait(file, entry->bytes, buffer, HASH_BYTES);
         if (got < 0) {
-            status = stk_io_fail_read(io, file, got, "cannot read the index", error);
+            status = stk_io_fail_read(file, got, "cannot read the index", error);
         } else {
             stk_sha256_add(&sha, buffer, (size_t)got);
             entry->bytes += (uint64_t)got;
@@ -373,7 +373,7 @@ static int hash_file(struct stk_io *io, const char *path, struct stk_manifest_sh
     }
     stk_sha256_done(&sha, entry->sha256);
     if (file) {
-        stk_io_close_file(io, file);
+        stk_io_close_file(file);
     }
     stk_free(buffer);
     return status;

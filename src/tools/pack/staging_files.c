@@ -46,7 +46,7 @@ int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_ma
     if (status < 0) {
         return status;
     }
-    status = stk_io_stat_file(io, file, &about, error);
+    status = stk_io_stat_file(file, &about, error);
     if (status == 0 && about.bytes > bytes_max) {
         status =
             stk_fail(error, STOKER_ERROR_LIMIT, "the file is too large", "check what the file is",
@@ -57,7 +57,7 @@ int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_ma
         status = data ? 0 : stk_fail_memory(error, "'%.400s'", path);
     }
     if (status == 0) {
-        got = stk_io_read_wait(io, file, 0, data, about.bytes);
+        got = stk_io_read_wait(file, 0, data, about.bytes);
     }
     if (got < 0) {
         status = stk_fail(error, (int)got, "cannot read the file", "check the disk", "'%.400s': %s",
@@ -68,7 +68,7 @@ int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_ma
         data = NULL;
     }
     stk_free(data);
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     return status;
 }
 

@@ -104,10 +104,10 @@ int stoker_prewarm_open(struct stoker_prewarm **prewarm_out, struct stoker_engin
     return 0;
 }
 
-static void free_file(struct stoker_prewarm *prewarm, struct stk_prewarm_file *file)
+static void free_file(struct stk_prewarm_file *file)
 {
     if (file->file) {
-        stk_io_close_file(prewarm->io, file->file);
+        stk_io_close_file(file->file);
     }
     stk_free(file->path);
     stk_free(file);
@@ -122,7 +122,7 @@ void stoker_prewarm_close(struct stoker_prewarm *prewarm)
     }
     for (struct stk_prewarm_file *file = prewarm->locked.open; file; file = next) {
         next = file->next;
-        free_file(prewarm, file);
+        free_file(file);
     }
     stk_walk_close(prewarm->locked.walk);
     for (size_t i = 0; i < prewarm->path_count; i++) {
@@ -292,8 +292,8 @@ static int64_t read_piece(struct stoker_prewarm *prewarm, const struct job *job,
     uint64_t done = 0;
 
     for (uint32_t tries = 0; done < job->bytes && !stk_background_job_is_stopping(&prewarm->job);) {
-        int64_t got = stk_io_read_wait(prewarm->io, job->file->file, job->offset + done, buffer,
-                                       job->bytes - done);
+        int64_t got =
+            stk_io_read_wait(job->file->file, job->offset + done, buffer, job->bytes - done);
 
         if (got == STOKER_ERROR_TIMEOUT) { /* an archive may be slow */
             if (prewarm->end_ns > 0 ? is_late(prewarm) : ++tries == TRIES) {
@@ -312,9 +312,8 @@ static int64_t read_piece(struct stoker_prewarm *prewarm, const struct job *job,
 /* Returns the bytes that are not cached; negative if that is unknown, or not used. */
 static int64_t uncached_bytes(struct stoker_prewarm *prewarm, const struct job *job)
 {
-    return prewarm->options.touch
-               ? -ENOSYS
-               : stk_io_uncached_bytes(prewarm->io, job->file->file, job->offset, job->bytes);
+    return prewarm->options.touch ? -ENOSYS
+                                  : stk_io_uncached_bytes(job->file->file, job->offset, job->bytes);
 }
 
 /* Skips a piece that is cached completely. Otherwise reads all of it. */
@@ -335,7 +334,7 @@ static int read_uncached(struct stoker_prewarm *prewarm, const struct job *job, 
     for (int i = 0; i < READS && cold != 0 && !prewarm->options.check; i++) {
         got = read_piece(prewarm, job, buffer);
         if (got < 0) {
-            return stk_io_fail_read(prewarm->io, file, got, "cannot read a file", error);
+            return stk_io_fail_read(file, got, "cannot read a file", error);
         }
         atomic_fetch_add(&prewarm->bytes_read, i == 0 ? (uint64_t)got : 0);
         cold = uncached_bytes(prewarm, job);
@@ -400,7 +399,7 @@ static void end_job_locked(struct stoker_prewarm *prewarm, struct job *job, int 
     }
     if (file->pieces == 0 && file->next_offset == file->bytes) {
         atomic_fetch_add(&prewarm->files_done, !file->failed);
-        free_file(prewarm, file);
+        free_file(file);
     }
     pthread_cond_broadcast(&prewarm->changed);
 }

@@ -18,8 +18,7 @@ static void set_mismatch(struct stk_shard_reader *shard_reader, uint64_t at, con
 static int64_t read_at(struct stk_shard_reader *shard_reader, uint64_t at, uint8_t *to,
                        size_t bytes)
 {
-    return stk_io_read_wait(shard_reader->reader->engine->io, shard_reader->reader->file, at, to,
-                            bytes);
+    return stk_io_read_wait(shard_reader->reader->file, at, to, bytes);
 }
 
 void stk_shard_reader_use_seek_table(struct stk_shard_reader *shard_reader)

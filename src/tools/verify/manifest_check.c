@@ -230,7 +230,7 @@ static int read_file(struct stk_io *io, const char *path, uint8_t **data_out, si
     if (status < 0) {
         return status == -ENOENT ? 0 : status;
     }
-    status = stk_io_stat_file(io, file, &about, error);
+    status = stk_io_stat_file(file, &about, error);
     if (status == 0 && about.bytes > STK_MANIFEST_BYTES_MAX) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "the manifest is too large",
                           "check what the file is", "%llu bytes", (unsigned long long)about.bytes);
@@ -240,13 +240,13 @@ static int read_file(struct stk_io *io, const char *path, uint8_t **data_out, si
         status = *data_out ? 0 : stk_fail_memory(error, "manifest");
     }
     if (status == 0) {
-        got = stk_io_read_wait(io, file, 0, *data_out, about.bytes);
+        got = stk_io_read_wait(file, 0, *data_out, about.bytes);
         status = got < 0 ? stk_fail(error, (int)got, "cannot read the manifest",
                                     "check the disk and the kernel's log (dmesg)", "%s",
                                     stoker_status_text((int)got))
                          : 0;
     }
-    stk_io_close_file(io, file);
+    stk_io_close_file(file);
     if (status < 0) {
         stk_free(*data_out);
         *data_out = NULL;

@@ -234,8 +234,8 @@ static inline uint8_t *read_file(struct stk_io *io, const char *path, size_t *by
         return NULL;
     }
     data = malloc(TAR_MAX);
-    got = stk_io_read_wait(io, file, 0, data, TAR_MAX);
-    stk_io_close_file(io, file);
+    got = stk_io_read_wait(file, 0, data, TAR_MAX);
+    stk_io_close_file(file);
     *bytes_out = got < 0 ? 0 : (size_t)got;
     return data;
 }
