@@ -140,8 +140,8 @@ def test_what_lies_beside_pictures(row, tmp_path, monkeypatch):
 def test_pictures_without_classes_have_no_label(tmp_path, engine):
     for name in ("a.jpg", "b.jpg"):
         make.write(tmp_path / "src" / name, P)
-    with pytest.raises(stoker.MissingError, match="in no class folder"):
-        stoker.Loader(tmp_path / "src", 2, image=[stoker.Resize((8, 8))], engine=engine)
+    with pytest.raises(stoker.MissingError, match="label=None"):
+        stoker.Loader(tmp_path / "src", 2, fields={"y": stoker.Label()}, engine=engine)
     fields = {"image": stoker.Image(transforms=[stoker.Resize((8, 8))])}
     loader = stoker.Loader(tmp_path / "src", 2, fields=fields, engine=engine, output="numpy")
     assert [batch["image"].shape for batch in loader] == [(2, 3, 8, 8)]

@@ -353,7 +353,7 @@ static const struct option options[] = {
      "give up a read, or a request to a store, after this time without data; default 30"},
     {"network-fs-threads", "N", ALL, OPTION_NUMBER, FIELD(network_fs_threads), 1, 256,
      "threads that open and list files on network file systems and FUSE; default 8"},
-    {"help", NULL, ALL | COMMAND_CREDS | COMMAND_CLEAN, OPTION_FLAG, FIELD(help), 0, 0,
+    {"help", NULL, UINT32_MAX, OPTION_FLAG, FIELD(help), 0, 0,
      "show this text"},
 
     /* Spellings of earlier versions. They work as before; the help does not list them. */
