@@ -202,7 +202,19 @@ def test_order_reports_labels_of_a_file(tmp_path):
         [COMMAND, "order", *map(str, words), "--labels", path], capture_output=True, text=True
     ).stderr
     command("order", *words, "--labels", path, code=2)
-    command("order", *words, "--labels", tmp_path / "none", code=2)
+    command("order", *words, "--labels", tmp_path / "none", code=3)
+    command("order", *words, "--labels", tmp_path, code=3)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "more", "long"])
+def test_files_of_labels_have_a_bound(tmp_path, path):
+    """A line that is too long, and a line too many, end the read."""
+    (tmp_path / "more").write_text("1\n" * 101)
+    (tmp_path / "long").write_text("1\n" * 98 + "x" * 5000 + "\n")
+    run = subprocess.run(
+        [COMMAND, "order", "--samples", "100", "--labels", tmp_path / path],
+        capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2 and "not a label for each sample" in run.stderr
 
 
 def test_mixing_of_a_loader(folder):

@@ -26,40 +26,67 @@ static int64_t label_of_line(const char *line)
     return (int64_t)(hash >> 1);
 }
 
+/* Reads lines of at most LINE_BYTES - 2 bytes, at most one more than count. Returns their number,
+ * or UINT64_MAX if a line is longer. */
+static uint64_t read_lines(FILE *file, uint64_t count, int64_t *labels)
+{
+    char line[LINE_BYTES];
+    uint64_t lines = 0;
+
+    while (lines <= count && fgets(line, sizeof line, file)) {
+        if (strlen(line) + 1 == sizeof line || (!strchr(line, '\n') && !feof(file))) {
+            return UINT64_MAX;
+        }
+        line[strcspn(line, "\r\n")] = 0;
+        if (lines < count) {
+            labels[lines] = label_of_line(line);
+        }
+        lines++;
+    }
+    return lines;
+}
+
+static int fail_unreadable(const char *path, int number)
+{
+    term_fail("order: the labels cannot be read", path, strerror(number));
+    return EXIT_ENVIRONMENT;
+}
+
 /* Reads a label for each sample, one a line. */
 static int read_file(const char *path, uint64_t count, int64_t **labels_out)
 {
     FILE *file = fopen(path, "r");
-    char line[LINE_BYTES], advice[160];
-    uint64_t lines = 0;
+    char advice[160];
+    uint64_t lines;
+    int failed;
 
-    *labels_out = file && count <= ORDER_LABELS_MAX
-                      ? malloc((count > 0 ? count : 1) * sizeof **labels_out)
-                      : NULL;
+    if (!file) {
+        return fail_unreadable(path, errno);
+    }
+    *labels_out =
+        count <= ORDER_LABELS_MAX ? malloc((count > 0 ? count : 1) * sizeof **labels_out) : NULL;
     if (!*labels_out) {
-        if (file) {
-            fclose(file);
-        }
+        fclose(file);
         return term_usage("order", "the labels cannot be read", path,
-                          file ? "there are too many samples for a file of labels"
-                               : strerror(errno));
+                          "there are too many samples for a file of labels");
     }
-    while (fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\r\n")] = 0;
-        if (lines < count) {
-            (*labels_out)[lines] = label_of_line(line);
-        }
-        lines++;
-    }
+    lines = read_lines(file, count, *labels_out);
+    failed = ferror(file) ? errno : 0;
     fclose(file);
-    if (lines == count) {
+    if (failed == 0 && lines == count) {
         return EXIT_FINE;
     }
     free(*labels_out);
     *labels_out = NULL;
+    if (failed != 0) {
+        return fail_unreadable(path, failed);
+    }
     snprintf(advice, sizeof advice,
-             "write one label a line: there are %llu samples, and %llu lines",
-             (unsigned long long)count, (unsigned long long)lines);
+             lines == UINT64_MAX ? "a line has more than %llu bytes, or a byte 0"
+             : lines > count     ? "write one label a line: there are %llu samples, and more lines"
+                                 : "write one label a line: there are %llu samples, and %llu lines",
+             (unsigned long long)(lines == UINT64_MAX ? LINE_BYTES - 2 : count),
+             (unsigned long long)lines);
     return term_usage("order", "not a label for each sample", path, advice);
 }
 
