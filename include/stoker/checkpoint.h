@@ -361,7 +361,8 @@ struct stoker_checkpoint_probe {
     struct stoker_checkpoint_probe_check checks[STOKER_CHECKPOINT_PROBE_CHECKS_MAX];
 };
 /* Tests whether a place (a mount, or a prefix of a store) can be trusted with checkpoints: writes
- * small files below it, and removes them. Blocks. Returns 0 also if checks fail. */
+ * small files below it, and removes them. A folder must exist. Blocks. Returns 0 also if checks
+ * fail. */
 STOKER_API int stoker_checkpoint_probe(struct stoker_engine *engine, const char *path,
                                        struct stoker_checkpoint_probe *result_out,
                                        struct stoker_error *error);

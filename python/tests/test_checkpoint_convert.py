@@ -230,6 +230,9 @@ def test_seal(tmp_path):
 
 
 def test_probe(tmp_path):
+    run("probe", tmp_path / "x", code=3)  # a wrong path is not made: it may be on another mount
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "x").mkdir()
     lines = [json.loads(line) for line in run("probe", tmp_path / "x", "--json").splitlines()]
     assert len(lines) >= 9 and all(line["passed"] for line in lines)
     assert list((tmp_path / "x").iterdir()) == []

@@ -158,7 +158,7 @@ static void probe_store(struct probe *probe)
 static int run(struct probe *probe, struct stoker_error *error)
 {
     struct stk_io *io = probe->place->io;
-    int status = stk_place_make_root(probe->place, error);
+    int status = 0;
 
     probe->folder = stk_place_path(probe->place, FOLDER, NULL);
     probe->first = stk_place_path(probe->place, FOLDER, "first");
