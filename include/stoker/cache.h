@@ -104,8 +104,8 @@ STOKER_API int stoker_cache_report_next(struct stoker_cache_report *report,
                                         struct stoker_cache_object *object);
 /* Takes ownership; NULL is allowed. */
 STOKER_API void stoker_cache_report_close(struct stoker_cache_report *report);
-/* Frees the space of blocks that killed processes left unfinished, and what is over the quota or
- * below the free space. Returns the number of freed blocks, or a status below 0. */
+/* Frees the space of blocks that killed processes left unfinished. Then evicts blocks until the
+ * quota and the free space hold. Returns the number of freed blocks, or a status below 0. */
 STOKER_API int64_t stoker_cache_collect(struct stoker_cache *cache, struct stoker_error *error);
 
 #ifdef __cplusplus

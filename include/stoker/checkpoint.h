@@ -352,7 +352,7 @@ STOKER_API void stoker_checkpoint_task_close(struct stoker_checkpoint_task *task
 #define STOKER_CHECKPOINT_PROBE_CHECKS_MAX 16u
 struct stoker_checkpoint_probe_check {
     char name[40];
-    char detail[160]; /* what is wrong; "" if it passed */
+    char detail[160]; /* the cause of the failure; "" if it passed */
     uint32_t passed;
 };
 struct stoker_checkpoint_probe {

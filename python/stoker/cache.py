@@ -74,23 +74,26 @@ class Cache(Portable):
         return self._native.report(LIST, url)
 
     def verify(self, url: str = "") -> list[dict[str, Any]]:
-        """Reads and checks the blocks, and drops damaged ones: as :meth:`ls`."""
+        """Reads the blocks, and drops damaged ones. Returns a list, as :meth:`ls` does."""
         return self._native.report(VERIFY, url)
 
     def drop(self, url: str = "") -> list[dict[str, Any]]:
-        """Removes the blocks of these objects, and returns what was removed: as :meth:`ls`."""
+        """Removes the blocks of these objects. Returns a list of them, as :meth:`ls` does."""
         return self._native.report(DROP, url)
 
     def pin(self, url: str, pinned: bool = True) -> list[dict[str, Any]]:
-        """The cached blocks of these objects are no longer evicted; ``pinned=False``: they are."""
+        """Protects cached blocks of these objects from eviction; ``pinned=False`` ends that."""
         return self._native.report(PIN if pinned else UNPIN, url)
 
     def collect(self) -> int:
-        """Frees what killed processes left, and what is over the quota: the number of blocks."""
+        """Frees unfinished blocks of killed processes, and evicts blocks until the quota holds.
+
+        Returns the number of freed blocks.
+        """
         return self._native.collect()
 
     def close(self) -> None:
-        """Closes it. Engines that use it keep it open."""
+        """Closes the cache. Engines that use the cache keep it open."""
         self._native.close()
 
     def __enter__(self) -> Cache:

@@ -129,7 +129,7 @@ class SignalWatch:
                 if not warned:
                     warned = True
                     warnings.warn(
-                        f"the notice of a spot instance cannot be read, and is asked for again: "
+                        f"the notice of a spot instance cannot be read; it is requested again: "
                         f"{error}",
                         RuntimeWarning,
                         stacklevel=1,

@@ -413,7 +413,7 @@ class Checkpointer:
             deadline: seconds from the signal until the step must be committed. The limits of
                 bandwidth and CPU time do not hold for the emergency step. Of a save that is still
                 running, half of the time is given to its end; then it is ended.
-            notice: is asked every 5 seconds for the notice of a spot instance: ``"ec2"``,
+            notice: the source of the notice of a spot instance, read every 5 seconds: ``"ec2"``,
                 ``"gce"``, ``"azure"``, or a function that returns whether there is one.
 
         Several ranks: all call it together. A signal to one rank makes all ranks save the same

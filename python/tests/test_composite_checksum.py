@@ -258,8 +258,8 @@ def test_of_the_hub(clean, target, shape):  # noqa: F811
 @pytest.mark.parametrize("lie", ["0 parts", "10^9 parts", "-1 parts", "no sizes", "overlap",
                                  "the whole", "no range", "other kinds"])
 def test_lies(clean, target, lie):  # noqa: F811
-    """The server changes the checksums of the parts: then nothing can be verified, and the copy is
-    what was received, or there is an error."""
+    """The server changes the checksums of the parts, so no part can be verified. The copy has the
+    bytes that were received, or it fails."""
     class Liar(object_server.S3):
         def seals(self, data, body, ranged=False):
             if ranged:
