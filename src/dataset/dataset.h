@@ -173,7 +173,7 @@ static inline void stk_dataset_reopen_later(struct stoker_dataset *dataset, uint
 static inline const char *stk_dataset_file_path(const struct stoker_dataset *dataset,
                                                 uint64_t number)
 {
-    return dataset->objects.text + dataset->objects.paths[number];
+    return stk_source_files_path(&dataset->objects, number);
 }
 
 #endif

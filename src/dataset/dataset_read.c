@@ -612,8 +612,7 @@ uint64_t stk_dataset_newest_ns(const struct stoker_dataset *dataset)
     for (uint64_t i = 0; dataset->mtimes && i < shards; i++) {
         newest_ns = stk_max(newest_ns, dataset->mtimes[i]);
     }
-    return dataset->objects.count > 0 &&
-                   stk_io_is_url(dataset->objects.text + dataset->objects.paths[0])
+    return dataset->objects.count > 0 && stk_io_is_url(stk_source_files_path(&dataset->objects, 0))
                ? newest_ns - newest_ns % 1000000000u
                : newest_ns;
 }

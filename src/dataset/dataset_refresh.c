@@ -29,8 +29,7 @@ static int check_first(const struct stoker_dataset *before, const struct stoker_
     for (uint64_t i = 0; i < stk_index_shards(before->index); i++) {
         char path[STK_PATH_BYTES_MAX];
         int status = stk_index_path(before->index, i, path, error);
-        const char *now =
-            i < newer->objects.count ? newer->objects.text + newer->objects.paths[i] : "";
+        const char *now = i < newer->objects.count ? stk_source_files_path(&newer->objects, i) : "";
 
         if (status < 0) {
             return status;

@@ -73,11 +73,6 @@ void stk_index_location_close(struct stk_index_location *location)
     }
 }
 
-static const char *object_path(const struct stoker_dataset *dataset, uint64_t object)
-{
-    return dataset->objects.text + dataset->objects.paths[object];
-}
-
 /* Sets the root: the folder if one was named alone, else the deepest folder that has all shards. */
 static int name_root(struct stk_index_location *location, struct stoker_dataset *dataset,
                      struct stoker_error *error)
@@ -105,10 +100,10 @@ static int name_root(struct stk_index_location *location, struct stoker_dataset 
     if (dataset->objects.count == 0) {
         return 0;
     }
-    url = object_path(dataset, 0);
+    url = stk_source_files_path(&dataset->objects, 0);
     bytes = strlen(url);
     for (uint64_t i = 0; i < dataset->objects.count; i++) {
-        const char *path = object_path(dataset, i);
+        const char *path = stk_source_files_path(&dataset->objects, i);
         size_t same = 0;
 
         while (same < bytes && path[same] == url[same]) {
@@ -345,10 +340,12 @@ static int stat_round(void *context, uint64_t round, struct stoker_error *error)
     for (uint64_t i = round * STAT_ROUND; i < end; i++) {
         struct stk_stat about;
 
-        if (stk_io_stat_path(match->dataset->engine->io, object_path(match->dataset, i), &about,
+        if (stk_io_stat_path(match->dataset->engine->io,
+                             stk_source_files_path(&match->dataset->objects, i), &about,
                              NULL) == 0) {
             match->location->sizes[i] = about.bytes;
-            match->location->mtimes[i] = time_of(object_path(match->dataset, i), &about);
+            match->location->mtimes[i] =
+                time_of(stk_source_files_path(&match->dataset->objects, i), &about);
         }
     }
     return 0;
@@ -441,7 +438,7 @@ static int match_all(struct stk_index_location *location, struct stoker_dataset 
         status = 0;
     }
     for (uint64_t i = 0; status == 0 && i < count; i++) {
-        const char *path = object_path(dataset, i);
+        const char *path = stk_source_files_path(&dataset->objects, i);
         int64_t old =
             stk_string_table_find(&words, (struct stk_view){(const uint8_t *)path + root_bytes,
                                                             strlen(path + root_bytes)});

@@ -5,6 +5,7 @@
 #include "base/crc.h"
 #include "base/mem.h"
 #include "base/text/parse_number.h"
+#include "base/text/text_match.h"
 #include "base/xxh3.h"
 #include "format/compress/seek_points.h"
 #include "format/detect/container_detect.h"
@@ -101,11 +102,6 @@ done:
     return 0;
 }
 
-static bool ends_with_cls(struct stk_view name)
-{
-    return name.bytes > 4 && strncasecmp((const char *)name.data + name.bytes - 4, ".cls", 4) == 0;
-}
-
 /* Parses an integer between white space, as the loader reads a label. */
 static bool parse_label(struct stk_view view, int64_t *label_out)
 {
@@ -122,7 +118,8 @@ static int read_member(struct window *window, const struct stk_container_step *m
                        struct stk_index_shard_builder *builder, struct stoker_error *error)
 {
     struct stk_dataset_scan_state *scan = &window->dataset->scan;
-    bool is_label = scan->labels && member->bytes <= LABEL_BYTES_MAX && ends_with_cls(member->name);
+    bool is_label = scan->labels && member->bytes <= LABEL_BYTES_MAX &&
+                    stk_view_ends_with_nocase(member->name, ".cls");
     uint64_t done = 0;
     uint32_t crc = 0;
     int status = 0;

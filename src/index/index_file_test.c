@@ -5,6 +5,7 @@
  * allocation and I/O call fails once. */
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/text/text_match.h"
 #include "base/xxh3.h"
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"
@@ -18,11 +19,6 @@
 #include <string.h>
 
 enum { TEXT_BYTES_MAX = 1 << 16, SHARDS = 4, NAMES_MAX = 8 };
-
-static struct stk_view view(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
 
 enum extra {
     SUMS = 1,
@@ -92,8 +88,8 @@ static int fill_tar(struct stk_index *index, uint32_t shard, const char *root,
     snprintf(path, sizeof path, "%ss/%u.tar", root, shard);
     status = stk_index_shard_begin(index, shard, path, &builder, error);
     for (int i = 0; status == 0 && i < NAMES_MAX && set->shards[shard][i]; i++) {
-        status =
-            stk_index_shard_add(builder, view(set->shards[shard][i]), at + far, 3 + far, error);
+        status = stk_index_shard_add(builder, stk_view_of_text(set->shards[shard][i]), at + far,
+                                     3 + far, error);
         if (status == 0 && set->extras & SUMS) {
             status =
                 stk_index_shard_set_checksum(builder, stk_xxh3_64(&at, sizeof at) + shard, error);
@@ -129,8 +125,8 @@ static int fill_file(struct stk_index *index, uint32_t shard, const char *root,
     snprintf(path, sizeof path, "%s%s", root, name);
     status = stk_index_shard_begin(index, shard, path, &builder, error);
     if (status == 0) {
-        status = stk_index_shard_add_file(builder, view(name), view(dot ? dot + 1 : ""), shard / 2,
-                                          error);
+        status = stk_index_shard_add_file(builder, stk_view_of_text(name),
+                                          stk_view_of_text(dot ? dot + 1 : ""), shard / 2, error);
     }
     if (status == 0 && set->extras & SUMS) {
         status = stk_index_shard_set_checksum(builder, 77 + shard, error);
@@ -526,7 +522,7 @@ static struct stk_index *make_large(const struct large *large)
             char name[32];
 
             snprintf(name, sizeof name, "%08u.%c", i, 'a' + (int)m);
-            status = stk_index_shard_add(builder, view(name), at, bytes, NULL);
+            status = stk_index_shard_add(builder, stk_view_of_text(name), at, bytes, NULL);
             if (status == 0 && large->sums) {
                 status = stk_index_shard_set_checksum(builder, stk_mix64(at), NULL);
             }

@@ -4,6 +4,7 @@
  * compared as text. Then threads in many orders, sizes that need wide numbers, folders, memory a
  * member, and every allocation failing once. */
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "format/compress/decompress.h"
 #include "index/index.h"
 #include "test/t.h"
@@ -15,11 +16,6 @@
 #include <string.h>
 
 enum { TEXT_BYTES_MAX = 4096, NAMES_MAX = 10 };
-
-static struct stk_view view(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
 
 /* Members of one shard at 512, 1024, ...; 3 bytes each. "a->b": a is a hard link to b. */
 static const struct row {
@@ -129,8 +125,9 @@ static int fill(struct stk_index *index, uint32_t shard, const char *path, const
         status = arrow ? stk_index_shard_add_link(builder,
                                                   (struct stk_view){(const uint8_t *)names[i],
                                                                     (size_t)(arrow - names[i])},
-                                                  view(arrow + 2), error)
-                       : stk_index_shard_add(builder, view(names[i]), 512 * (i + 1), 3, error);
+                                                  stk_view_of_text(arrow + 2), error)
+                       : stk_index_shard_add(builder, stk_view_of_text(names[i]), 512 * (i + 1), 3,
+                                             error);
     }
     if (status < 0) {
         stk_index_shard_cancel(builder);
@@ -268,7 +265,9 @@ static void test_identity(void)
         T_EQ(row->name, stk_index_open(&index, &options, NULL), 0);
         T_EQ(row->name, stk_index_shard_begin(index, 0, row->path, &builder, NULL), 0);
         T_EQ(row->name,
-             stk_index_shard_add(builder, view(row->member), row->offset, row->bytes, NULL), 0);
+             stk_index_shard_add(builder, stk_view_of_text(row->member), row->offset, row->bytes,
+                                 NULL),
+             0);
         T_EQ(row->name, stk_index_shard_end(builder, row->object_bytes, STK_COMPRESSION_NONE, NULL),
              0);
         T_EQ(row->name, stk_index_finish(index, 0, NULL), 0);
@@ -303,8 +302,9 @@ static void test_wide(void)
 
         T_EQ(row->name, stk_index_open(&index, &options, NULL), 0);
         T_EQ(row->name, stk_index_shard_begin(index, 0, "s", &builder, NULL), 0);
-        T_EQ(row->name, stk_index_shard_add(builder, view("a.x"), 512, 9, NULL), 0);
-        T_EQ(row->name, stk_index_shard_add(builder, view("b.y"), row->offset, row->bytes, NULL),
+        T_EQ(row->name, stk_index_shard_add(builder, stk_view_of_text("a.x"), 512, 9, NULL), 0);
+        T_EQ(row->name,
+             stk_index_shard_add(builder, stk_view_of_text("b.y"), row->offset, row->bytes, NULL),
              0);
         T_EQ(row->name, stk_index_shard_end(builder, 4096, STK_COMPRESSION_ZSTD, NULL), 0);
         T_EQ(row->name, stk_index_finish(index, 0, NULL), 0);
@@ -334,7 +334,9 @@ static void test_folder(void)
     for (int i = 0; i < 3; i++) {
         T_EQ("begin", stk_index_shard_begin(index, i, paths[i], &builder, &error), 0);
         T_EQ("add",
-             stk_index_shard_add_file(builder, view(keys[i]), view(keys[i] + 6), i * 5, &error), 0);
+             stk_index_shard_add_file(builder, stk_view_of_text(keys[i]),
+                                      stk_view_of_text(keys[i] + 6), i * 5, &error),
+             0);
         T_EQ("end", stk_index_shard_end(builder, 10, STK_COMPRESSION_NONE, &error), 0);
     }
     T_EQ("finish", stk_index_finish(index, 0, &error), 0);
@@ -357,12 +359,16 @@ static void test_folder(void)
     endless[sizeof endless - 1] = '\0';
     T_EQ("open", stk_index_open(&index, &options, &error), 0);
     T_EQ("begin", stk_index_shard_begin(index, 0, "/r", &builder, &error), 0);
-    T_EQ("long key", stk_index_shard_add_file(builder, view(endless), view("jpg"), 0, &error),
+    T_EQ("long key",
+         stk_index_shard_add_file(builder, stk_view_of_text(endless), stk_view_of_text("jpg"), 0,
+                                  &error),
          STOKER_ERROR_LIMIT);
     T_ERROR("long key", &error);
     stk_index_shard_cancel(builder);
     T_EQ("begin", stk_index_shard_begin(index, 0, endless, &builder, &error), 0);
-    T_EQ("long path", stk_index_shard_add_file(builder, view("k"), view("jpg"), 0, &error),
+    T_EQ("long path",
+         stk_index_shard_add_file(builder, stk_view_of_text("k"), stk_view_of_text("jpg"), 0,
+                                  &error),
          STOKER_ERROR_LIMIT);
     stk_index_shard_cancel(builder);
     stk_index_close(index);
@@ -378,17 +384,23 @@ static void test_link_labels(void)
 
     T_EQ("open", stk_index_open(&index, &options, NULL), 0);
     T_EQ("begin", stk_index_shard_begin(index, 0, "s.tar", &builder, NULL), 0);
-    T_EQ("image", stk_index_shard_add(builder, view("a.jpg"), 512, 3, NULL), 0);
-    T_EQ("cls", stk_index_shard_add(builder, view("a.cls"), 1536, 1, NULL), 0);
+    T_EQ("image", stk_index_shard_add(builder, stk_view_of_text("a.jpg"), 512, 3, NULL), 0);
+    T_EQ("cls", stk_index_shard_add(builder, stk_view_of_text("a.cls"), 1536, 1, NULL), 0);
     T_EQ("label", stk_index_shard_set_label(builder, 3, NULL), 0);
-    T_EQ("cls", stk_index_shard_add(builder, view("b.cls"), 2560, 1, NULL), 0);
+    T_EQ("cls", stk_index_shard_add(builder, stk_view_of_text("b.cls"), 2560, 1, NULL), 0);
     T_EQ("label", stk_index_shard_set_label(builder, 5, NULL), 0);
-    T_EQ("link to an image", stk_index_shard_add_link(builder, view("b.jpg"), view("a.jpg"), NULL),
+    T_EQ("link to an image",
+         stk_index_shard_add_link(builder, stk_view_of_text("b.jpg"), stk_view_of_text("a.jpg"),
+                                  NULL),
          0);
-    T_EQ("link to a label", stk_index_shard_add_link(builder, view("c.cls"), view("a.cls"), NULL),
+    T_EQ("link to a label",
+         stk_index_shard_add_link(builder, stk_view_of_text("c.cls"), stk_view_of_text("a.cls"),
+                                  NULL),
          0);
     T_EQ("link without a label",
-         stk_index_shard_add_link(builder, view("d.jpg"), view("a.jpg"), NULL), 0);
+         stk_index_shard_add_link(builder, stk_view_of_text("d.jpg"), stk_view_of_text("a.jpg"),
+                                  NULL),
+         0);
     T_EQ("end", stk_index_shard_end(builder, 4096, STK_COMPRESSION_NONE, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     for (uint64_t i = 0; i < STK_COUNT(want); i++) {
@@ -411,12 +423,18 @@ static void test_link_checksum(void)
 
     T_EQ("open", stk_index_open(&index, &options, NULL), 0);
     T_EQ("begin", stk_index_shard_begin(index, 0, "s.tar", &builder, NULL), 0);
-    T_EQ("file", stk_index_shard_add(builder, view("a.jpg"), 512, 3, NULL), 0);
+    T_EQ("file", stk_index_shard_add(builder, stk_view_of_text("a.jpg"), 512, 3, NULL), 0);
     T_EQ("sum", stk_index_shard_set_checksum(builder, 7, NULL), 0);
-    T_EQ("no key", stk_index_shard_add(builder, view("readme"), 1536, 3, NULL), 0);
+    T_EQ("no key", stk_index_shard_add(builder, stk_view_of_text("readme"), 1536, 3, NULL), 0);
     T_EQ("sum", stk_index_shard_set_checksum(builder, 9, NULL), 0);
-    T_EQ("link", stk_index_shard_add_link(builder, view("again"), view("readme"), NULL), 0);
-    T_EQ("link", stk_index_shard_add_link(builder, view("b.txt"), view("again"), NULL), 0);
+    T_EQ("link",
+         stk_index_shard_add_link(builder, stk_view_of_text("again"), stk_view_of_text("readme"),
+                                  NULL),
+         0);
+    T_EQ("link",
+         stk_index_shard_add_link(builder, stk_view_of_text("b.txt"), stk_view_of_text("again"),
+                                  NULL),
+         0);
     T_EQ("end", stk_index_shard_end(builder, 4096, STK_COMPRESSION_NONE, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     T_EQ("sample", stk_index_sample(index, 1, &sample, NULL), 0);
@@ -440,7 +458,7 @@ static void test_size(void)
     T_EQ("begin", stk_index_shard_begin(index, 0, "s.tar", &builder, NULL), 0);
     for (uint64_t i = 0; i < 2 * SAMPLES; i++) {
         snprintf(name, sizeof name, "%08llu.%s", (unsigned long long)i / 2, i % 2 ? "cls" : "jpg");
-        stk_index_shard_add(builder, view(name), 512 * i, 10, NULL);
+        stk_index_shard_add(builder, stk_view_of_text(name), 512 * i, 10, NULL);
     }
     T_EQ("end", stk_index_shard_end(builder, 1, STK_COMPRESSION_NONE, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
@@ -456,7 +474,8 @@ static void test_size(void)
     for (uint32_t i = 0; i < FILES; i++) {
         snprintf(name, sizeof name, "/root/cl/%07u.jpg", i);
         stk_index_shard_begin(index, i, name, &builder, NULL);
-        stk_index_shard_add_file(builder, view(name + 6), view("jpg"), 0, NULL);
+        stk_index_shard_add_file(builder, stk_view_of_text(name + 6), stk_view_of_text("jpg"), 0,
+                                 NULL);
         stk_index_shard_end(builder, 0, STK_COMPRESSION_NONE, NULL);
     }
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
@@ -482,7 +501,8 @@ static int make_all(void)
         status = stk_index_shard_begin(index, 1, "/r/x.jpg", &builder, &error);
     }
     if (status == 0) {
-        status = stk_index_shard_add_file(builder, view("x.jpg"), view("jpg"), 0, &error);
+        status = stk_index_shard_add_file(builder, stk_view_of_text("x.jpg"),
+                                          stk_view_of_text("jpg"), 0, &error);
         if (status == 0) {
             status = stk_index_shard_end(builder, 1, STK_COMPRESSION_NONE, &error);
         } else {

@@ -2,6 +2,7 @@
  * comparisons with the folder of the key before. */
 #include "index/path_classes.h"
 
+#include "base/compare.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -81,11 +82,6 @@ static int read_keys(struct stk_path_classes *classes, const struct stk_index *i
     return status;
 }
 
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Numbers the names in the order of their bytes (is_given: as they are). */
 static int number_names(struct stk_path_classes *classes, bool is_given, struct stoker_error *error)
 {
@@ -106,7 +102,7 @@ static int number_names(struct stk_path_classes *classes, bool is_given, struct 
         return stk_fail_memory(error, "classes");
     }
     if (!is_given) {
-        qsort(classes->sorted, count, sizeof *classes->sorted, compare);
+        qsort(classes->sorted, count, sizeof *classes->sorted, stk_compare_texts);
     }
     for (uint32_t i = 0; i < count; i++) {
         struct stk_view name = {(const uint8_t *)classes->sorted[i], strlen(classes->sorted[i])};

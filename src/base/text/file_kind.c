@@ -2,6 +2,7 @@
 #include "base/text/file_kind.h"
 
 #include "base/crc.h"
+#include "base/text/text_match.h"
 
 #include <string.h>
 
@@ -238,12 +239,11 @@ const struct stk_file_kind *stk_file_kind_of_bytes(struct stk_view head)
 
 const struct stk_file_kind *stk_file_kind_of_name(const char *path)
 {
-    size_t bytes = strcspn(path, "?#");
+    struct stk_view name = {(const uint8_t *)path, strcspn(path, "?#")};
 
     for (size_t i = 0; i < STK_COUNT(endings); i++) {
-        size_t length = strlen(endings[i].ending);
-
-        if (bytes > length && strncasecmp(path + bytes - length, endings[i].ending, length) == 0) {
+        if (name.bytes > strlen(endings[i].ending) &&
+            stk_view_ends_with_nocase(name, endings[i].ending)) {
             return endings[i].format;
         }
     }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/text/text_match.h"
 #include "checkpoint/convert/task.h"
 #include "checkpoint/write/writer.h"
 
@@ -271,9 +272,8 @@ static int split_file(struct stoker_checkpoint_task *convert, struct stoker_erro
 {
     const char *path = convert->destination, *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    size_t bytes = strlen(name), suffix = sizeof SAFETENSORS - 1;
 
-    if (bytes <= suffix || strcmp(name + bytes - suffix, SAFETENSORS) != 0) {
+    if (stk_text_stem_bytes(name, SAFETENSORS) == 0) {
         return fail_destination("the name of the destination is not valid",
                                 "end it with .safetensors", path, error);
     }

@@ -5,6 +5,7 @@
  *   64 digits for each MiB, one a line
  *   ...
  *   end 64 digits: SHA-256 of all before this line */
+#include "base/compare.h"
 #include "base/crypto/digest.h"
 #include "base/crypto/sha256_many.h"
 #include "base/mem.h"
@@ -45,11 +46,6 @@ static void sealing_close(struct sealing *sealing)
     stk_place_deinit(&sealing->place);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int list_files(struct sealing *sealing, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
@@ -72,7 +68,7 @@ static int list_files(struct sealing *sealing, struct stoker_error *error)
     }
     stk_listing_free(&listing);
     if (status == 0) {
-        qsort(sealing->names, sealing->count, sizeof *sealing->names, by_name);
+        qsort(sealing->names, sealing->count, sizeof *sealing->names, stk_compare_texts);
     }
     return status;
 }

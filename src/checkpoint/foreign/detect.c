@@ -1,6 +1,10 @@
 /* Which tool wrote a path, and how its reader is called. */
-#include "base/mem.h"
 #include "checkpoint/foreign/parts.h"
+
+#include "base/compare.h"
+#include "base/mem.h"
+#include "base/text/text_match.h"
+
 #include "checkpoint/layout/safetensors.h"
 
 #include <jansson.h>
@@ -85,12 +89,11 @@ static int detect_file(const struct stk_checkpoint_place *place, const char **ki
 int stk_foreign_detect(const struct stk_checkpoint_place *place, const char **kind_out,
                        struct stoker_error *error)
 {
-    size_t bytes = strlen(place->root), suffix = sizeof STK_FOREIGN_INDEX_SUFFIX - 1;
     struct stk_stat stat = {0};
     int status;
 
     *kind_out = NULL;
-    if (bytes > suffix && strcmp(place->root + bytes - suffix, STK_FOREIGN_INDEX_SUFFIX) == 0) {
+    if (stk_text_stem_bytes(place->root, STK_FOREIGN_INDEX_SUFFIX) > 0) {
         *kind_out = "huggingface";
         return 0;
     }
@@ -108,10 +111,9 @@ int stk_foreign_detect(const struct stk_checkpoint_place *place, const char **ki
 
 void stk_foreign_cut_index(char *path)
 {
-    size_t bytes = strlen(path), suffix = sizeof STK_FOREIGN_INDEX_SUFFIX - 1;
     char *slash = strrchr(path, '/');
 
-    if (bytes <= suffix || strcmp(path + bytes - suffix, STK_FOREIGN_INDEX_SUFFIX) != 0) {
+    if (stk_text_stem_bytes(path, STK_FOREIGN_INDEX_SUFFIX) == 0) {
         return;
     }
     if (slash) {
@@ -124,11 +126,6 @@ void stk_foreign_cut_index(char *path)
 static int fail_index(const char *what, const char *path, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_FORMAT, what, STK_FOREIGN_ADVICE, "'%.400s'", path);
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* The names of the weight map. */
@@ -170,7 +167,7 @@ static int add_files(struct stk_foreign *foreign, json_t *map, const char *path,
         }
     }
     if (status == 0) {
-        qsort(names, used, sizeof *names, compare_names);
+        qsort(names, used, sizeof *names, stk_compare_texts);
     }
     for (size_t i = 0; status == 0 && i < used; i++) {
         if ((i == 0 || strcmp(names[i - 1], names[i]) != 0) &&
@@ -191,9 +188,8 @@ static int add_text(const char *text, size_t bytes, void *json)
 static int open_index(struct stk_foreign *foreign, const struct stk_checkpoint_place *place,
                       struct stoker_error *error)
 {
-    size_t bytes = strlen(place->root), suffix = sizeof STK_FOREIGN_INDEX_SUFFIX - 1, size = 0;
-    bool named =
-        bytes > suffix && strcmp(place->root + bytes - suffix, STK_FOREIGN_INDEX_SUFFIX) == 0;
+    size_t size = 0;
+    bool named = stk_text_stem_bytes(place->root, STK_FOREIGN_INDEX_SUFFIX) > 0;
     char *path =
         named ? stk_strdup(place->root) : stk_place_path(place, NULL, STK_FOREIGN_INDEX_NAME);
     uint8_t *data = NULL;

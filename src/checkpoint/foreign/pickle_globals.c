@@ -1,6 +1,8 @@
 /* The globals that a pickle may name. None of them is imported or called. */
 #include "checkpoint/foreign/pickle.h"
 
+#include "base/text/text_match.h"
+
 #include <string.h>
 
 #define METADATA "torch.distributed.checkpoint.metadata"
@@ -72,15 +74,10 @@ static const struct stk_pickle_global globals[] = {
     {"pathlib._local", "PosixPath", STK_PICKLE_PATH, NULL},
 };
 
-static bool is_text(struct stk_view view, const char *text)
-{
-    return view.bytes == strlen(text) && memcmp(view.data, text, view.bytes) == 0;
-}
-
 const struct stk_pickle_global *stk_pickle_find_global(struct stk_view module, struct stk_view name)
 {
     for (size_t i = 0; i < STK_COUNT(globals); i++) {
-        if (is_text(name, globals[i].name) && is_text(module, globals[i].module)) {
+        if (stk_view_is(name, globals[i].name) && stk_view_is(module, globals[i].module)) {
             return &globals[i];
         }
     }

@@ -1,4 +1,5 @@
 /* Tensors made of pieces: their runs, and whether pieces cover a tensor. */
+#include "base/compare.h"
 #include "base/mem.h"
 #include "checkpoint/foreign/parts.h"
 #include "checkpoint/layout/dtype.h"
@@ -123,11 +124,6 @@ const char *stk_foreign_tensor_at(const struct stk_foreign *foreign, uint32_t fi
 
 /* ---- checks ---- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 int stk_foreign_check_names(const struct stk_foreign *foreign, struct stoker_error *error)
 {
     const char **names = stk_alloc(foreign->count + 1, sizeof *names);
@@ -137,7 +133,7 @@ int stk_foreign_check_names(const struct stk_foreign *foreign, struct stoker_err
         names[i] = foreign->tensors[i].name;
     }
     if (status == 0) {
-        qsort(names, foreign->count, sizeof *names, by_name);
+        qsort(names, foreign->count, sizeof *names, stk_compare_texts);
     }
     for (uint64_t i = 1; status == 0 && i < foreign->count; i++) {
         if (strcmp(names[i - 1], names[i]) == 0) {

@@ -1,4 +1,5 @@
 /* Lays out a safetensors file, and writes its header. */
+#include "base/compare.h"
 #include "base/crypto/digest.h"
 #include "base/crypto/sha256_many.h"
 #include "base/mem.h"
@@ -32,11 +33,6 @@ static int by_place(const void *a, const void *b)
         return x->bytes > y->bytes ? -1 : 1;
     }
     return strcmp(x->name, y->name);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static int fail_tensor(struct stoker_error *error, const char *what, const char *advice,
@@ -89,7 +85,7 @@ static int check_names(const struct stk_safetensors *file, struct stoker_error *
     for (uint64_t i = 0; i < file->count; i++) {
         names[i] = file->tensors[i].name;
     }
-    qsort(names, file->count, sizeof *names, by_name);
+    qsort(names, file->count, sizeof *names, stk_compare_texts);
     for (uint64_t i = 1; status == 0 && i < file->count; i++) {
         if (strcmp(names[i - 1], names[i]) == 0) {
             status = fail_tensor(error, "two tensors have the same name", "rename one", names[i]);

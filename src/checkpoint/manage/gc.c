@@ -1,6 +1,7 @@
 /* Retention, and the rests of dead saves. */
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/text/text_match.h"
 #include "checkpoint/manage/manage.h"
 #include "io/clock.h"
 #include "io/write.h"
@@ -175,13 +176,6 @@ static bool is_dead(const struct stk_checkpoint_place *place, const char *name, 
     return dead;
 }
 
-static bool ends_with(const char *name, const char *suffix)
-{
-    size_t name_bytes = strlen(name), bytes = strlen(suffix);
-
-    return name_bytes > bytes && strcmp(name + name_bytes - bytes, suffix) == 0;
-}
-
 /* Removes the lock file of a dead save. */
 static void remove_lock(const struct stk_checkpoint_place *place, const char *name,
                         uint64_t age_min_ns)
@@ -198,7 +192,8 @@ static void remove_lock(const struct stk_checkpoint_place *place, const char *na
 static bool is_rest(const struct stk_checkpoint_place *place, const char *name, uint64_t age_min_ns)
 {
     return strncmp(name, STK_PLACE_TRASH, sizeof STK_PLACE_TRASH - 1) == 0 ||
-           (ends_with(name, STK_PLACE_PART_SUFFIX) && is_dead(place, name, age_min_ns));
+           (stk_text_stem_bytes(name, STK_PLACE_PART_SUFFIX) > 0 &&
+            is_dead(place, name, age_min_ns));
 }
 
 /* Removes a folder, or a file in it, and counts it. */
@@ -240,7 +235,7 @@ static int remove_rests(const struct stk_checkpoint_place *place,
 
         if (entry->kind == STK_ENTRY_FILE &&
             strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) == 0 &&
-            ends_with(entry->name, STK_PLACE_LOCK_SUFFIX)) {
+            stk_text_stem_bytes(entry->name, STK_PLACE_LOCK_SUFFIX) > 0) {
             remove_lock(place, entry->name, options->age_min_s * NS_PER_SECOND);
         }
     }
@@ -282,7 +277,8 @@ static int remove_strays(const struct stk_checkpoint_place *place,
         const char *name = listing.entries[i].name;
 
         if (strncmp(name, STK_PLACE_SHARD_PREFIX, sizeof STK_PLACE_SHARD_PREFIX - 1) != 0 ||
-            !ends_with(name, STK_PLACE_SHARD_SUFFIX) || names_file(&step->manifest, name, &at)) {
+            stk_text_stem_bytes(name, STK_PLACE_SHARD_SUFFIX) == 0 ||
+            names_file(&step->manifest, name, &at)) {
             continue;
         }
         path = stk_place_path(place, folder, name);

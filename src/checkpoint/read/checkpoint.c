@@ -1,8 +1,10 @@
 /* Opens a step or a file, and describes it. */
 #include "checkpoint/read/checkpoint.h"
 
+#include "base/compare.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/text/text_match.h"
 #include "io/descriptor_budget.h"
 
 #include <errno.h>
@@ -11,7 +13,6 @@
 #include <string.h>
 
 #define FIRST_READ_BYTES (256u << 10)
-#define SUFFIX ".safetensors"
 #define OTHER "restore another step, or copy this one again"
 
 void stk_checkpoint_release(struct stoker_checkpoint *checkpoint)
@@ -429,13 +430,6 @@ static int open_other(struct stoker_checkpoint **checkpoint_out, struct stoker_e
     return status;
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 int stk_checkpoint_steps(const struct stk_checkpoint_place *place, uint64_t **steps_out,
                          size_t *count_out, struct stoker_error *error)
 {
@@ -457,7 +451,7 @@ int stk_checkpoint_steps(const struct stk_checkpoint_place *place, uint64_t **st
     if (!*steps_out) {
         return stk_fail_memory(error, "list of steps");
     }
-    qsort(*steps_out, *count_out, sizeof **steps_out, by_number);
+    qsort(*steps_out, *count_out, sizeof **steps_out, stk_compare_u64);
     return 0;
 }
 
@@ -516,13 +510,12 @@ int stoker_checkpoint_open(struct stoker_checkpoint **checkpoint_out, struct sto
 {
     struct stoker_checkpoint *checkpoint = NULL;
     struct stk_checkpoint_place place = {0};
-    size_t bytes = strlen(path);
     int status = stk_engine_check(engine, error);
 
     if (status < 0) {
         return status;
     }
-    if (bytes >= sizeof SUFFIX && strcmp(path + bytes - (sizeof SUFFIX - 1), SUFFIX) == 0) {
+    if (stk_text_stem_bytes(path, STK_PLACE_SHARD_SUFFIX) > 0) {
         return open_single(checkpoint_out, engine, path, error);
     }
     status = stk_place_init(&place, engine->io, path, false, error);

@@ -2,6 +2,7 @@
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/text/text_match.h"
 #include "base/thread.h"
 #include "checkpoint/write/writer.h"
 
@@ -42,8 +43,6 @@ static int check_id(const char *id, struct stoker_error *error)
 static int check_options(const struct stoker_checkpoint_save_options *options,
                          struct stoker_error *error)
 {
-    size_t name_bytes = options->file ? strlen(options->file) : 0;
-
     if (options->step > STOKER_CHECKPOINT_STEP_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the step is too large", "use less than 2^53",
                         "step %" PRIu64, options->step);
@@ -57,9 +56,8 @@ static int check_options(const struct stoker_checkpoint_save_options *options,
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the tensors are NULL", "pass them",
                         "save options");
     }
-    if (options->file &&
-        (!stk_step_manifest_is_file_name(options->file) || options->ranks > 1 || name_bytes < 12 ||
-         strcmp(options->file + name_bytes - 12, ".safetensors") != 0)) {
+    if (options->file && (!stk_step_manifest_is_file_name(options->file) || options->ranks > 1 ||
+                          !stk_text_ends_with(options->file, STK_PLACE_SHARD_SUFFIX))) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the name of the file is not valid",
                         "use a plain name that ends in .safetensors, and one rank", "'%.200s'",
                         options->file);

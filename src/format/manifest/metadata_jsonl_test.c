@@ -3,6 +3,7 @@
 #include "format/manifest/metadata_jsonl.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "test/t.h"
 
 #include <errno.h>
@@ -27,21 +28,16 @@ static const struct row {
     {"c", NULL},
 };
 
-static struct stk_view view_of(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
-
 static void test_lines(void)
 {
     struct stk_metadata_jsonl metadata;
 
-    T_EQ("parse", stk_metadata_jsonl_parse(&metadata, view_of(good), NULL), 0);
+    T_EQ("parse", stk_metadata_jsonl_parse(&metadata, stk_view_of_text(good), NULL), 0);
     T_EQ("lines", metadata.count, 3);
     T_EACH(row, row, rows)
     {
         const struct stk_metadata_jsonl_line *line =
-            stk_metadata_jsonl_find(&metadata, view_of(row->name));
+            stk_metadata_jsonl_find(&metadata, stk_view_of_text(row->name));
 
         if (T_TRUE(row->name, (line != NULL) == (row->want != NULL)) && line) {
             T_EQ(row->name, line->bytes, strlen(row->want));
@@ -49,8 +45,8 @@ static void test_lines(void)
         }
     }
     stk_metadata_jsonl_deinit(&metadata);
-    T_EQ("nothing", stk_metadata_jsonl_parse(&metadata, view_of("\n \n"), NULL), 0);
-    T_TRUE("nothing", stk_metadata_jsonl_find(&metadata, view_of("a")) == NULL);
+    T_EQ("nothing", stk_metadata_jsonl_parse(&metadata, stk_view_of_text("\n \n"), NULL), 0);
+    T_TRUE("nothing", stk_metadata_jsonl_find(&metadata, stk_view_of_text("a")) == NULL);
     stk_metadata_jsonl_deinit(&metadata);
 }
 
@@ -77,7 +73,7 @@ static void test_refusals(void)
         struct stk_metadata_jsonl metadata;
         struct stoker_error error = {0};
 
-        T_EQ(row->name, stk_metadata_jsonl_parse(&metadata, view_of(row->text), &error),
+        T_EQ(row->name, stk_metadata_jsonl_parse(&metadata, stk_view_of_text(row->text), &error),
              STOKER_ERROR_FORMAT);
         T_ERROR(row->name, &error);
         T_HAS(row->name, error.where, row->where);
@@ -92,7 +88,7 @@ static void test_memory(void)
 
     for (uint64_t n = 1; status == -ENOMEM; n++) {
         stk_mem_fail_nth(n);
-        status = stk_metadata_jsonl_parse(&metadata, view_of(good), &error);
+        status = stk_metadata_jsonl_parse(&metadata, stk_view_of_text(good), &error);
         stk_mem_fail_nth(0);
         T_TRUE("memory", status == 0 || status == -ENOMEM);
         T_TRUE("both fail", status == -ENOMEM || n > 2);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/text/file_kind.h"
+#include "base/text/text_match.h"
 #include "format/tar/wds_name.h"
 
 #include <assert.h>
@@ -526,11 +527,6 @@ static int set_link(struct stk_tar *tar, struct stk_view link, struct stoker_err
     return 0;
 }
 
-static bool is_key(struct stk_view key, const char *text)
-{
-    return key.bytes == strlen(text) && memcmp(key.data, text, key.bytes) == 0;
-}
-
 /* Digits only. */
 static bool read_decimal(struct stk_view text, uint64_t *number_out)
 {
@@ -560,7 +556,7 @@ static const char *read_record(struct stk_view key, struct stk_view value,
     bool is_sparse = key.bytes > 11 && memcmp(key.data, "GNU.sparse.", 11) == 0;
 
     records->sparse |= is_sparse;
-    if (is_key(key, "path") || is_key(key, "GNU.sparse.name")) {
+    if (stk_view_is(key, "path") || stk_view_is(key, "GNU.sparse.name")) {
         if (memchr(value.data, '\0', value.bytes)) {
             return "a path record has a NUL byte";
         }
@@ -571,9 +567,9 @@ static const char *read_record(struct stk_view key, struct stk_view value,
             return empty_name;
         }
         records->name = value;
-    } else if (is_key(key, "linkpath")) {
+    } else if (stk_view_is(key, "linkpath")) {
         records->link = value;
-    } else if (is_key(key, "size")) {
+    } else if (stk_view_is(key, "size")) {
         records->sized = true;
         if (!read_decimal(value, &records->bytes)) {
             return "a size record is no decimal number";

@@ -1,6 +1,7 @@
 /* Reads the members of a damaged tar in order, and finds the complete samples. */
 #include "format/tar_recover/tar_recover.h"
 
+#include "base/compare.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/xxh3.h"
@@ -220,13 +221,6 @@ static int record_damage(struct walk *walk, struct stoker_error *found, struct s
     return add_damage(walk, found, lost, error);
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t one = *(const uint64_t *)a, two = *(const uint64_t *)b;
-
-    return one < two ? -1 : one > two;
-}
-
 /* The signature of more than half of the samples that nothing makes doubtful; false: none is. */
 static bool usual_signature(const struct stk_tar_recover *rescue, uint64_t *numbers,
                             uint64_t *usual_out)
@@ -238,7 +232,7 @@ static bool usual_signature(const struct stk_tar_recover *rescue, uint64_t *numb
             numbers[count++] = rescue->samples[i].signature;
         }
     }
-    qsort(numbers, count, sizeof *numbers, compare_numbers);
+    qsort(numbers, count, sizeof *numbers, stk_compare_u64);
     for (uint64_t i = 0, run = 0; i < count; i++) {
         run = i > 0 && numbers[i] == numbers[i - 1] ? run + 1 : 1;
         if (run > most) {

@@ -4,6 +4,8 @@
  * Python's tarfile; widsindex before webdataset removed it), of tars made by Python's tarfile, and
  * changes of each, in tables; every truncation; headers of real shape, compared with a tar's. */
 #include "index/foreign/dali_index.h"
+
+#include "base/text/text_match.h"
 #include "index/foreign/energon_index.h"
 #include "index/foreign/header_check.h"
 #include "index/foreign/wids_index.h"
@@ -13,11 +15,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct stk_view view(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
 
 /* ---- DALI ---- */
 
@@ -103,7 +100,8 @@ static void test_dali(void)
     T_EACH(dali_row, row, dali_rows)
     {
         error = (struct stoker_error){0};
-        T_EQ(row->name, read_dali(view(row->text), &members, &end, &error), row->status);
+        T_EQ(row->name, read_dali(stk_view_of_text(row->text), &members, &end, &error),
+             row->status);
         T_EQ(row->name, members, row->members);
         if (row->status == 0) {
             T_EQ(row->name, end, row->end);
@@ -112,7 +110,7 @@ static void test_dali(void)
             T_TRUE(row->name, error.offset <= strlen(row->text));
         }
     }
-    T_EQ("open", stk_dali_index_open(&dali, view(pax), &error), 0);
+    T_EQ("open", stk_dali_index_open(&dali, stk_view_of_text(pax), &error), 0);
     T_EQ("next", stk_dali_index_next(&dali, &member, &error), 1);
     T_TRUE("name", member.name.bytes == 6 && memcmp(member.name.data, "s0.jpg", 6) == 0);
     T_TRUE("first", member.offset == 1536 && member.bytes == 700 && member.previous_end == 0);
@@ -234,7 +232,8 @@ static void test_wids(void)
     T_EACH(wids_row, row, rows)
     {
         error = (struct stoker_error){0};
-        T_EQ(row->name, stk_wids_index_open(&wids, view(row->text), &error), row->status);
+        T_EQ(row->name, stk_wids_index_open(&wids, stk_view_of_text(row->text), &error),
+             row->status);
         if (row->status < 0) {
             T_ERROR(row->name, &error);
             T_TRUE(row->name, wids == NULL);
@@ -243,7 +242,7 @@ static void test_wids(void)
         T_EQ(row->name, stk_wids_index_count(wids), row->shards);
         stk_wids_index_close(wids);
     }
-    T_EQ("open", stk_wids_index_open(&wids, view(shards), &error), 0);
+    T_EQ("open", stk_wids_index_open(&wids, stk_view_of_text(shards), &error), 0);
     stk_wids_index_get(wids, 0, &shard);
     T_STR("url", shard.url, "pax.tar");
     T_TRUE("counts", shard.samples == 2 && shard.bytes == 10240);
@@ -252,7 +251,9 @@ static void test_wids(void)
     T_TRUE("counts", shard.samples == 3 && shard.bytes == 10240);
     stk_wids_index_close(wids);
     T_EQ("open",
-         stk_wids_index_open(&wids, view(HEAD "[{\"url\": \"x\", \"nsamples\": 9}]}"), &error), 0);
+         stk_wids_index_open(&wids, stk_view_of_text(HEAD "[{\"url\": \"x\", \"nsamples\": 9}]}"),
+                             &error),
+         0);
     stk_wids_index_get(wids, 0, &shard);
     T_TRUE("no size", shard.samples == 9 && shard.bytes == STK_WIDS_INDEX_UNKNOWN);
     stk_wids_index_close(wids);
@@ -313,7 +314,8 @@ static void test_headers(void)
     T_EACH(fit_row, row, rows)
     {
         struct t_tar tar = {0};
-        struct stk_header_claim told = {view(row->key), view(row->extension), row->bytes};
+        struct stk_header_claim told = {stk_view_of_text(row->key),
+                                        stk_view_of_text(row->extension), row->bytes};
         const char *why = "";
         size_t bytes = 0;
 
@@ -359,7 +361,8 @@ static void test_header_block(void)
 
     T_EACH(block_row, row, rows)
     {
-        struct stk_header_claim claim = {view(row->key), view(row->extension), row->bytes};
+        struct stk_header_claim claim = {stk_view_of_text(row->key),
+                                         stk_view_of_text(row->extension), row->bytes};
         struct t_tar tar = {0};
 
         t_tar_add(&tar, row->member ? row->member : "x", data, sizeof data);

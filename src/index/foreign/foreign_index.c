@@ -2,6 +2,7 @@
 #include "index/foreign/foreign_index.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "format/compress/decompress.h"
 #include "format/tar/wds_name.h"
 #include "index/foreign/dali_index.h"
@@ -397,7 +398,7 @@ int stk_foreign_index_find_starts(struct stk_foreign_index *foreign, const char 
     int status = 1;
 
     *starts_out = (struct stk_foreign_index_starts){.count = 0};
-    if (bytes < 4 || strcmp(path + bytes - 4, ".tar") != 0 || bytes + 5 > STK_PATH_BYTES_MAX) {
+    if (!stk_text_ends_with(path, ".tar") || bytes + 5 > STK_PATH_BYTES_MAX) {
         return 0;
     }
     import = stk_alloc(1, sizeof *import);

@@ -2,6 +2,7 @@
 #include "index/foreign/wids_shards.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "storage/url/url_alias.h"
 
 #include <errno.h>
@@ -95,13 +96,6 @@ static int add_all(struct stk_wids_shards *shards, const struct stk_wids_index *
     return 0;
 }
 
-static bool is_json(const char *path)
-{
-    size_t bytes = strlen(path);
-
-    return bytes > 5 && strcmp(path + bytes - 5, ".json") == 0;
-}
-
 static int expand(struct stk_wids_shards *shards, struct stk_io *io, const char *url,
                   struct stoker_error *error)
 {
@@ -111,7 +105,7 @@ static int expand(struct stk_wids_shards *shards, struct stk_io *io, const char 
     struct stk_stat about;
     int status;
 
-    if (!is_json(path) || stk_io_stat_path(io, path, &about, NULL) < 0 ||
+    if (stk_text_stem_bytes(path, ".json") == 0 || stk_io_stat_path(io, path, &about, NULL) < 0 ||
         about.kind != STK_ENTRY_FILE) {
         status = stk_wids_shards_add(shards, url, STK_WIDS_INDEX_UNKNOWN, STK_WIDS_INDEX_UNKNOWN);
         return status == -ENOMEM ? stk_fail_memory(error, "paths of the data set")

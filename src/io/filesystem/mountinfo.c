@@ -3,6 +3,7 @@
 #include "io/filesystem/mountinfo.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "io/small_file.h"
 
 #include <stdio.h>
@@ -65,11 +66,6 @@ static bool device_numbers(struct stk_view field, struct stk_mount_row *row)
     return take_number(&at, end, &row->minor) && at == end;
 }
 
-static bool is_word(struct stk_view field, const char *word)
-{
-    return field.bytes == strlen(word) && memcmp(field.data, word, field.bytes) == 0;
-}
-
 static bool parse_row(struct stk_view line, struct stk_mount_row *row)
 {
     struct stk_view field;
@@ -86,7 +82,7 @@ static bool parse_row(struct stk_view line, struct stk_mount_row *row)
             return false;
         }
         field = take_field(&line);
-    } while (!is_word(field, "-"));
+    } while (!stk_view_is(field, "-"));
     row->type = take_field(&line);
     row->source = take_field(&line);
     row->super = take_field(&line);

@@ -2,6 +2,7 @@
 #include "io/ipc/file_users.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,14 +38,13 @@ static int add(struct stk_file_users *users, uint64_t inode)
 /* The name at the end of a path, or NULL if the file has no name any more. Changes the text. */
 static const char *name_of(char *path)
 {
-    size_t bytes = strlen(path), deleted = strlen(DELETED);
+    size_t bytes = strlen(path);
     const char *slash = strrchr(path, '/');
 
     if (bytes > 0 && path[bytes - 1] == '\n') {
         path[--bytes] = '\0';
     }
-    return !slash || (bytes > deleted && strcmp(path + bytes - deleted, DELETED) == 0) ? NULL
-                                                                                       : slash + 1;
+    return !slash || stk_text_ends_with(path, DELETED) ? NULL : slash + 1;
 }
 
 static int list_descriptors(struct stk_file_users *users, const char *process,

@@ -1,6 +1,7 @@
 /* The public functions of a sampler: open, next, info, close. */
 #include "loader/sampler/sampler.h"
 
+#include "base/compare.h"
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/memory_budget.h"
@@ -89,11 +90,6 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
 
 /* ---- the options ---- */
 
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static int copy_keys(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
                      struct stoker_error *error)
 {
@@ -114,7 +110,7 @@ static int copy_keys(struct stoker_sampler *sampler, const struct stoker_sampler
         sampler->keys[i] = memcpy(sampler->key_text + at, options->keys[i], length);
         at += length;
     }
-    qsort(sampler->keys, options->key_count, sizeof *sampler->keys, compare_texts);
+    qsort(sampler->keys, options->key_count, sizeof *sampler->keys, stk_compare_texts);
     for (uint64_t i = 0; i < options->key_count;
          i++) { /* a sample that is listed twice counts once */
         if (i == 0 || strcmp(sampler->keys[i], sampler->keys[count - 1]) != 0) {

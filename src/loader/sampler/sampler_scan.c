@@ -3,6 +3,7 @@
  * not depend on the number of threads. */
 #include "loader/sampler/sampler.h"
 
+#include "base/compare.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/xxh3.h"
@@ -281,13 +282,6 @@ static int make_alias(const struct stoker_sampler *sampler, const struct stk_sub
     return status;
 }
 
-static int compare_u64(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-
-    return left < right ? -1 : left > right;
-}
-
 /* Classes are numbered by their hashes. */
 static int make_classes(const struct stoker_sampler *sampler, const struct stk_subset *subset,
                         struct stk_class_balance *classes, struct stoker_error *error)
@@ -301,7 +295,7 @@ static int make_classes(const struct stoker_sampler *sampler, const struct stk_s
         hashes[k] = sampler->classes[stk_subset_select(subset, k)];
     }
     if (status == 0) {
-        qsort(hashes, count, sizeof *hashes, compare_u64);
+        qsort(hashes, count, sizeof *hashes, stk_compare_u64);
         for (uint64_t k = 0; k < count; k++) {
             if (k == 0 || hashes[k] != hashes[k - 1]) {
                 hashes[different++] = hashes[k];
@@ -309,7 +303,7 @@ static int make_classes(const struct stoker_sampler *sampler, const struct stk_s
         }
         for (uint64_t k = 0; k < count; k++) {
             uint64_t hash = sampler->classes[stk_subset_select(subset, k)];
-            uint64_t *found = bsearch(&hash, hashes, different, sizeof *hashes, compare_u64);
+            uint64_t *found = bsearch(&hash, hashes, different, sizeof *hashes, stk_compare_u64);
 
             labels[k] = (uint32_t)(found - hashes);
         }

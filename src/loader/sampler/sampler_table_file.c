@@ -4,6 +4,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "dataset/index_locate.h"
 #include "io/atomic_file.h"
 #include "io/clock.h"
@@ -196,7 +197,7 @@ static size_t stem_bytes_of(const char *name)
 
     return bytes > rest && name[bytes - rest - 1] == '.' &&
                    strspn(name + bytes - rest, "0123456789abcdef") == HEX_DIGITS &&
-                   strcmp(name + bytes - (sizeof ending - 1), ending) == 0
+                   stk_text_ends_with(name, ending)
                ? bytes - rest
                : 0;
 }

@@ -1,5 +1,6 @@
 /* Token files: detects their kind, maps and reads them. */
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "loader/tokens/token_set.h"
 
 #include "base/crypto/digest.h"
@@ -14,12 +15,6 @@
  * data. */
 #define IDENTITY_BYTES 4096u
 #define FRAME_CACHE_BYTES_MAX (512ull << 20)
-
-static bool ends_with(const char *text, size_t bytes, const char *ending)
-{
-    return bytes >= strlen(ending) &&
-           memcmp(text + bytes - strlen(ending), ending, strlen(ending)) == 0;
-}
 
 /* Adds the path to an error. Returns status. */
 static int located(struct stoker_error *error, const char *path, int status)
@@ -68,8 +63,8 @@ static bool find_megatron(struct stk_io *io, const char *path,
                           char bin[STK_TOKEN_SET_PATH_BYTES_MAX])
 {
     size_t bytes = strlen(path);
-    bool is_idx = ends_with(path, bytes, ".idx"), packed = ends_with(path, bytes, ".bin.zst");
-    bool has_ending = is_idx || packed || ends_with(path, bytes, ".bin");
+    bool is_idx = stk_text_ends_with(path, ".idx"), packed = stk_text_ends_with(path, ".bin.zst");
+    bool has_ending = is_idx || packed || stk_text_ends_with(path, ".bin");
 
     bytes -= packed ? 8 : has_ending ? 4 : 0;
     if (bytes + sizeof ".bin.zst" > STK_TOKEN_SET_PATH_BYTES_MAX) {

@@ -3,6 +3,7 @@
  * losses. */
 #include "order/analysis/order_object.h"
 
+#include "base/compare.h"
 #include "base/mem.h"
 #include "base/options.h"
 
@@ -12,13 +13,6 @@
 
 #define CHUNK 1024u
 #define STEP_MAX (UINT64_C(1) << 27) /* slots of a step that are sorted: 1 GiB */
-
-static int compare_u64(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-
-    return left < right ? -1 : left > right;
-}
 
 static void diff_order(const struct stoker_order *const orders[2],
                        struct stk_schedule_reader readers[2], uint64_t epoch,
@@ -91,7 +85,7 @@ static bool is_other(const struct stoker_order *const orders[2], uint64_t epoch,
             counts[i] = step_ids(orders[i], epoch, step, rank, ids[i], status);
         }
         if (rank == STOKER_ALL_RANKS) {
-            qsort(ids[i], counts[i], sizeof *ids[i], compare_u64);
+            qsort(ids[i], counts[i], sizeof *ids[i], stk_compare_u64);
         }
     }
     return counts[0] != counts[1] || memcmp(ids[0], ids[1], counts[0] * sizeof *ids[0]) != 0;

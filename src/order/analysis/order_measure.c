@@ -3,6 +3,7 @@
  * through complete epochs (block_trace.c): one fills the caches, the next is counted. */
 #include "order/analysis/block_trace.h"
 
+#include "base/compare.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/random.h"
@@ -39,13 +40,6 @@ static double distance_of(uint64_t a, uint64_t b)
     return a > b ? (double)(a - b) : (double)(b - a);
 }
 
-static int compare_u64(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-
-    return left < right ? -1 : left > right;
-}
-
 /* ---- the mixing ---- */
 
 /* Measures the samples of one part in a step, by position. */
@@ -60,7 +54,7 @@ static void measure_part(struct mixing *mixing, uint32_t number, uint64_t count)
     }
     sums->distances += count > 0 ? count - 1 : 0;
     memcpy(sorted, numbers, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare_u64);
+    qsort(sorted, count, sizeof *sorted, stk_compare_u64);
     for (uint64_t i = 0; i < count; i++) {
         bool after_one = i > 0 && sorted[i] == sorted[i - 1] + 1;
         bool before_one = i + 1 < count && sorted[i + 1] == sorted[i] + 1;

@@ -6,15 +6,11 @@
 #include "order/predicate/predicate.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "test/t.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static struct stk_view view_of(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
 
 /* label 3, size 10,000, key "a/17", json.score 0.5, json.none has none, big 2^53 + 1. */
 static struct stk_predicate_value column_of(const char *name)
@@ -35,7 +31,8 @@ static struct stk_predicate_value column_of(const char *name)
     } else if (strcmp(name, "huge") == 0) {
         value = (struct stk_predicate_value){.kind = STK_PREDICATE_REAL, .real = 1e300};
     } else if (strcmp(name, "key") == 0) {
-        value = (struct stk_predicate_value){.kind = STK_PREDICATE_TEXT, .text = view_of("a/17")};
+        value = (struct stk_predicate_value){.kind = STK_PREDICATE_TEXT,
+                                             .text = stk_view_of_text("a/17")};
     } else if (strcmp(name, "json.score") == 0) {
         value = (struct stk_predicate_value){.kind = STK_PREDICATE_REAL, .real = 0.5};
     }
@@ -179,7 +176,7 @@ static void test_rows(void)
         struct stk_predicate query;
         struct stoker_error error = {0};
         char asked[256];
-        int status = stk_predicate_parse(&query, view_of(row->text), &error);
+        int status = stk_predicate_parse(&query, stk_view_of_text(row->text), &error);
 
         if (row->answer < 0) {
             T_EQ(row->text, status, STOKER_ERROR_ARGUMENT);
@@ -198,7 +195,7 @@ static void test_place(void)
     struct stk_predicate query;
     struct stoker_error error = {0};
 
-    T_EQ("place", stk_predicate_parse(&query, view_of("label == 3 and size ~ 4"), &error),
+    T_EQ("place", stk_predicate_parse(&query, stk_view_of_text("label == 3 and size ~ 4"), &error),
          STOKER_ERROR_ARGUMENT);
     T_HAS("place", error.where, "at 20: '~ 4'");
 }
@@ -209,13 +206,13 @@ static void test_column(void)
     struct stk_predicate query;
     struct stoker_error error;
 
-    T_EQ("column", stk_predicate_parse_column(&query, view_of(" json.score "), NULL), 0);
+    T_EQ("column", stk_predicate_parse_column(&query, stk_view_of_text(" json.score "), NULL), 0);
     T_EQ("column", query.column_count, 1);
     T_STR("column", query.columns[0], "json.score");
     stk_predicate_deinit(&query);
     for (size_t i = 0; i < STK_COUNT(refused); i++) {
         error = (struct stoker_error){0};
-        T_EQ(refused[i], stk_predicate_parse_column(&query, view_of(refused[i]), &error),
+        T_EQ(refused[i], stk_predicate_parse_column(&query, stk_view_of_text(refused[i]), &error),
              STOKER_ERROR_ARGUMENT);
         T_ERROR(refused[i], &error);
     }
@@ -230,26 +227,28 @@ static void test_bounds(void)
     size_t bytes = 0;
 
     memset(text, '(', 100000);
-    T_EQ("deep", stk_predicate_parse(&query, view_of(text), &error), STOKER_ERROR_LIMIT);
+    T_EQ("deep", stk_predicate_parse(&query, stk_view_of_text(text), &error), STOKER_ERROR_LIMIT);
     T_ERROR("deep", &error);
     for (int i = 0; i < 30000; i++) { /* long, but not deep */
         bytes += (size_t)snprintf(text + bytes, 32, "label == %d or ", 100 + i);
     }
     memcpy(text + bytes, "label == 3", 11);
-    T_EQ("long", stk_predicate_parse(&query, view_of(text), &error), 0);
+    T_EQ("long", stk_predicate_parse(&query, stk_view_of_text(text), &error), 0);
     T_EQ("long", ask(&query, asked), 1);
     stk_predicate_deinit(&query);
     memset(text, ' ', sizeof text - 1);
-    T_EQ("too long", stk_predicate_parse(&query, view_of(text), &error), STOKER_ERROR_LIMIT);
+    T_EQ("too long", stk_predicate_parse(&query, stk_view_of_text(text), &error),
+         STOKER_ERROR_LIMIT);
     bytes = 0;
     for (int i = 0; i < 33; i++) {
         bytes += (size_t)snprintf(text + bytes, 32, "%sc%d == 1", i ? " or " : "", i);
     }
-    T_EQ("columns", stk_predicate_parse(&query, view_of(text), &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("columns", stk_predicate_parse(&query, stk_view_of_text(text), &error),
+         STOKER_ERROR_ARGUMENT);
     for (uint64_t n = 1; n <= 4; n++) {
         error = (struct stoker_error){0};
         stk_mem_fail_nth(n);
-        T_EQ("no memory", stk_predicate_parse(&query, view_of("label == 3"), &error), -12);
+        T_EQ("no memory", stk_predicate_parse(&query, stk_view_of_text("label == 3"), &error), -12);
         T_ERROR("no memory", &error);
     }
     stk_mem_fail_nth(0);

@@ -2,6 +2,7 @@
  * alone, as SVG or PNG. */
 #include "programs/cli/bench_store.h"
 
+#include "base/text/text_match.h"
 #include "programs/cli/terminal.h"
 
 #include <errno.h>
@@ -278,16 +279,10 @@ static void write_drawing(FILE *out, const struct bench_sweep *sweep)
     fprintf(out, "</svg>\n");
 }
 
-static bool ends_in(const char *path, const char *ending)
-{
-    size_t bytes = strlen(path), more = strlen(ending);
-
-    return bytes > more && strcasecmp(path + bytes - more, ending) == 0;
-}
-
 bool bench_is_drawing(const char *path)
 {
-    return ends_in(path, ".html") || ends_in(path, ".svg") || ends_in(path, ".png");
+    return stk_text_ends_with_nocase(path, ".html") || stk_text_ends_with_nocase(path, ".svg") ||
+           stk_text_ends_with_nocase(path, ".png");
 }
 
 bool bench_can_draw(const char *path)
@@ -295,7 +290,7 @@ bool bench_can_draw(const char *path)
     static char version[] = "--version";
     char *const words[] = {rsvg, version, NULL};
 
-    return !ends_in(path, ".png") || run_quietly(words) == 0;
+    return !stk_text_ends_with_nocase(path, ".png") || run_quietly(words) == 0;
 }
 
 static int write_file(const struct bench_sweep *sweep, const char *path, bool drawing)
@@ -334,8 +329,9 @@ int bench_page(const struct bench_sweep *sweep, const char *path)
     if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part) {
         return ENAMETOOLONG;
     }
-    number = ends_in(path, ".png") ? make_png(sweep, part)
-                                   : write_file(sweep, part, ends_in(path, ".svg"));
+    number = stk_text_ends_with_nocase(path, ".png")
+                 ? make_png(sweep, part)
+                 : write_file(sweep, part, stk_text_ends_with_nocase(path, ".svg"));
     if (number == 0 && rename(part, path) != 0) {
         number = errno;
     }

@@ -1,5 +1,7 @@
 /* stoker ckpt convert, cp, repair, seal, probe and advise. */
 #include "programs/cli/ckpt.h"
+
+#include "base/text/text_match.h"
 #include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
@@ -26,13 +28,6 @@ static void draw(const void *self)
     ckpt_draw(&((const struct convert_job *)self)->progress);
 }
 
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t bytes = strlen(text), end = strlen(suffix);
-
-    return bytes >= end && strcmp(text + bytes - end, suffix) == 0;
-}
-
 /* --to, or what the name of the destination says. 0: unknown. */
 static uint32_t kind_of(const struct args *args)
 {
@@ -51,7 +46,7 @@ static uint32_t kind_of(const struct args *args)
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (args->to ? strcmp(args->to, kinds[i].name) == 0
-                     : kinds[i].suffix && ends_with(args->paths[1], kinds[i].suffix)) {
+                     : kinds[i].suffix && stk_text_ends_with(args->paths[1], kinds[i].suffix)) {
             return kinds[i].kind;
         }
     }

@@ -1,6 +1,7 @@
 /* Token files and text: counts, a line for each file, and the speed of a token loader. */
 #include "programs/cli/token_report.h"
 
+#include "base/text/text_match.h"
 #include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
@@ -21,11 +22,10 @@ struct report {
     bool is_text;
 };
 
-static bool ends_with(const char *path, size_t bytes, const char *ending)
+/* An ending alone names no file. */
+static bool is_named(struct stk_view name, const char *ending)
 {
-    size_t count = strlen(ending);
-
-    return bytes > count && memcmp(path + bytes - count, ending, count) == 0;
+    return name.bytes > strlen(ending) && stk_view_ends_with(name, ending);
 }
 
 /* 1: a token file; 2: text; 0: another path. */
@@ -33,17 +33,17 @@ static int kind_of(const char *path)
 {
     static const char *const tokens[] = {".npy", ".bin", ".idx"};
     static const char *const texts[] = {".jsonl", ".ndjson", ".jl", ".txt"};
-    size_t bytes = strlen(path);
+    struct stk_view name = stk_view_of_text(path);
 
-    bytes -= ends_with(path, bytes, ".zst") ? 4 : 0;
-    bytes -= ends_with(path, bytes, ".gz") ? 3 : 0; /* the library says how to read it */
+    name.bytes -= stk_view_ends_with(name, ".zst") ? 4 : 0;
+    name.bytes -= stk_view_ends_with(name, ".gz") ? 3 : 0; /* the library says how to read it */
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-        if (ends_with(path, bytes, tokens[i])) {
+        if (is_named(name, tokens[i])) {
             return 1;
         }
     }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        if (ends_with(path, bytes, texts[i])) {
+        if (is_named(name, texts[i])) {
             return 2;
         }
     }

@@ -2,6 +2,7 @@
  * file. */
 #include "programs/fault_proxy/fault_folder.h"
 
+#include "base/compare.h"
 #include "base/mem.h"
 
 #include <dirent.h>
@@ -199,11 +200,6 @@ static int answer_file(struct stk_fault_answer *answer, struct stk_fault_folder_
 
 /* ---- lists ---- */
 
-static int compare_keys(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Returns the decoded value of a name in a query; empty if absent. */
 static void query_value(const char *query, const char *name, char out[PATH_BYTES_MAX])
 {
@@ -357,7 +353,7 @@ static int answer_list(struct stk_fault_answer *answer, int folder, const char *
         goto done;
     }
     list_folder(&found, top, "", 0);
-    qsort(found.keys, found.count, sizeof *found.keys, compare_keys);
+    qsort(found.keys, found.count, sizeof *found.keys, stk_compare_texts);
     list_text(&body, page, bucket + strspn(bucket, "/"), top, &found, query);
     status = body.failed || found.status < 0 ? -ENOMEM : 0;
     *answer = (struct stk_fault_answer){.status = 200};

@@ -6,6 +6,7 @@
 #include "programs/fault_proxy/fault_folder.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "test/t.h"
 
 #include <fcntl.h>
@@ -13,11 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static struct stk_view view(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
 
 /* ---- heads ---- */
 
@@ -65,7 +61,7 @@ static void test_heads(void)
     T_EACH(head_row, row, heads)
     {
         struct stoker_error error = {0};
-        int status = stk_fault_head_parse(&head, view(row->text), row->request, &error);
+        int status = stk_fault_head_parse(&head, stk_view_of_text(row->text), row->request, &error);
         if (status == 1) {
             T_EQ(row->name, head.bytes, strlen(row->text));
             int framed = stk_fault_body_init(&body, &head, row->request, false, &error);
@@ -83,7 +79,7 @@ static void test_heads(void)
             T_EQ(row->name, stk_fault_head_parse(&head, part, row->request, NULL), 0);
         }
     }
-    stk_fault_head_parse(&head, view(heads[1].text), true, NULL);
+    stk_fault_head_parse(&head, stk_view_of_text(heads[1].text), true, NULL);
     T_TRUE("header", stk_fault_view_equals(stk_fault_header(&head, "CONTENT-length"), "5"));
     T_TRUE("header", stk_fault_header(&head, "Content").data == NULL);
     T_TRUE("method",
@@ -106,7 +102,7 @@ static void test_long_head(void)
         bytes += (size_t)snprintf(text + bytes, sizeof text - bytes, "A: b\r\n");
     }
     snprintf(text + bytes, sizeof text - bytes, "\r\n");
-    T_EQ("many headers", stk_fault_head_parse(&head, view(text), true, NULL) < 0, 1);
+    T_EQ("many headers", stk_fault_head_parse(&head, stk_view_of_text(text), true, NULL) < 0, 1);
 }
 
 /* ---- bodies ---- */
@@ -136,7 +132,8 @@ static void test_bodies(void)
         struct stoker_error error = {0};
         struct stk_fault_body whole = {.framing = STK_FAULT_CHUNKED};
         struct stk_fault_body bitwise = {.framing = STK_FAULT_CHUNKED};
-        int64_t bytes = stk_fault_body_consume(&whole, view(row->text), &error), sum = 0, one = 1;
+        int64_t bytes = stk_fault_body_consume(&whole, stk_view_of_text(row->text), &error),
+                sum = 0, one = 1;
         T_EQ(row->name, bytes < 0 ? -1 : bytes, row->bytes);
         T_EQ(row->name, whole.done, row->done);
         for (size_t i = 0; row->text[i] && one == 1 && !bitwise.done; i++) {
@@ -182,7 +179,7 @@ static void test_scripts(void)
     for (size_t i = 0; i < STK_COUNT(scripts); i++) {
         struct stk_fault_script script;
         struct stoker_error error = {0};
-        int status = stk_fault_script_open(&script, view(scripts[i].text), &error);
+        int status = stk_fault_script_open(&script, stk_view_of_text(scripts[i].text), &error);
         T_EQ(scripts[i].name, status == 0, scripts[i].good);
         if (status < 0) {
             T_ERROR(scripts[i].name, &error);
@@ -219,7 +216,7 @@ static void test_turns(void)
         struct stk_fault_script script;
         char text[256], got[8] = {0};
         snprintf(text, sizeof text, "{\"rules\":[{\"fault\":\"reset\",%s}]}", turns[i].rule);
-        T_EQ(turns[i].name, stk_fault_script_open(&script, view(text), NULL), 0);
+        T_EQ(turns[i].name, stk_fault_script_open(&script, stk_view_of_text(text), NULL), 0);
         for (unsigned n = 1; n <= 6; n++) {
             struct stk_fault_request request = {"GET", "/b/key.jpg", "x=1&uploadId=2", false, n};
             got[n - 1] = stk_fault_script_choose(&script, &request) ? 'x' : '.';
@@ -241,7 +238,7 @@ static void test_chance(void)
         struct stk_fault_script script;
         char filled[128];
         snprintf(filled, sizeof filled, text, run == 2 ? 8 : 7);
-        stk_fault_script_open(&script, view(filled), NULL);
+        stk_fault_script_open(&script, stk_view_of_text(filled), NULL);
         for (int n = 0; n < 1000; n++) {
             bool hit = stk_fault_script_choose(&script, &request) != NULL;
             seen[run][n] = hit ? 'x' : '.';
@@ -266,7 +263,7 @@ static void test_own_chance(void)
         char text[256];
         snprintf(text, sizeof text, "{\"rules\":[%s{\"fault\":\"reset\",\"probability\":0.5%s}]}",
                  before[run & 1], run < 2 ? ",\"seed\":1" : "");
-        T_EQ(text, stk_fault_script_open(&script, view(text), NULL), 0);
+        T_EQ(text, stk_fault_script_open(&script, stk_view_of_text(text), NULL), 0);
         for (int n = 0; n < 64; n++) {
             seen[run][n] = stk_fault_script_choose(&script, &request) ? 'x' : '.';
         }
@@ -309,7 +306,7 @@ static void test_answers(void)
         struct stk_fault_answer answer;
         char text[256];
         snprintf(text, sizeof text, "{\"rules\":[{%s}]}", answers[i].rule);
-        T_EQ(answers[i].rule, stk_fault_script_open(&script, view(text), NULL), 0);
+        T_EQ(answers[i].rule, stk_fault_script_open(&script, stk_view_of_text(text), NULL), 0);
         T_TRUE(answers[i].rule, stk_fault_is_answer(script.rules[0].fault));
         T_EQ(answers[i].rule, stk_fault_answer_make(&answer, script.rules, &request, false, 0), 0);
         stk_fault_text_bytes(&answer.text, "", 1);
@@ -351,8 +348,8 @@ static void test_edits(void)
         uint32_t status;
         char text[256];
         snprintf(text, sizeof text, "{\"rules\":[{%s}]}", edits[i].rule);
-        stk_fault_script_open(&script, view(text), NULL);
-        T_EQ(edits[i].rule, stk_fault_head_parse(&head, view(passing), false, NULL), 1);
+        stk_fault_script_open(&script, stk_view_of_text(text), NULL);
+        T_EQ(edits[i].rule, stk_fault_head_parse(&head, stk_view_of_text(passing), false, NULL), 1);
         stk_fault_edit_answer(&out, &head, script.rules, 0, &status);
         stk_fault_text_bytes(&out, "", 1);
         T_HAS(edits[i].rule, out.data, edits[i].part);
@@ -369,7 +366,7 @@ static void test_signed(void)
                                "SignedHeaders=host;if-match;range, Signature=00\r\n\r\n";
     struct stk_fault_head head;
 
-    stk_fault_head_parse(&head, view(text), true, NULL);
+    stk_fault_head_parse(&head, stk_view_of_text(text), true, NULL);
     T_TRUE("first", stk_fault_is_signed(&head, "host"));
     T_TRUE("last", stk_fault_is_signed(&head, "range"));
     T_TRUE("part of a name", !stk_fault_is_signed(&head, "match"));
@@ -442,7 +439,8 @@ static void test_folder(void)
         struct stk_fault_answer answer = {0};
         struct stk_fault_folder_body body;
         char method[8], target[256], *mark;
-        T_EQ(asked[i].name, stk_fault_head_parse(&head, view(asked[i].request), true, NULL), 1);
+        T_EQ(asked[i].name,
+             stk_fault_head_parse(&head, stk_view_of_text(asked[i].request), true, NULL), 1);
         sscanf(asked[i].request, "%7s %255s", method, target);
         mark = strchr(target, '?');
         struct stk_fault_request request = {method, target, mark ? mark + 1 : "", false, 0};

@@ -5,6 +5,7 @@
 #include "storage/config/aws_profile.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "storage/config/auth_response.h"
 #include "storage/config/s3_settings.h"
 #include "storage/config/sso_cache.h"
@@ -17,11 +18,6 @@
 #include <unistd.h>
 
 #define CANARY "canary0secret"
-
-static struct stk_view view(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
 
 /* ---- files ---- */
 
@@ -60,7 +56,7 @@ static void test_files(void)
     for (size_t i = 0; i < STK_COUNT(files); i++) {
         struct stk_ini ini;
         struct stoker_error error = {0};
-        int status = stk_ini_parse(&ini, view(files[i].text), &error);
+        int status = stk_ini_parse(&ini, stk_view_of_text(files[i].text), &error);
         T_EQ(files[i].name, status == 0, files[i].value != NULL);
         if (status == 0) {
             const char *value = stk_ini_get(&ini, "a", "x");
@@ -72,7 +68,7 @@ static void test_files(void)
         stk_ini_deinit(&ini);
         for (uint64_t n = 1; n < 8; n++) { /* an allocation that fails leaves nothing */
             stk_mem_fail_nth(n);
-            stk_ini_parse(&ini, view(files[i].text), NULL);
+            stk_ini_parse(&ini, stk_view_of_text(files[i].text), NULL);
             stk_mem_fail_nth(0);
             stk_ini_deinit(&ini);
             T_EQ(files[i].name, stk_mem_alive(), 0);
@@ -82,7 +78,7 @@ static void test_files(void)
     struct stk_ini ini;
     T_TRUE("zero byte", stk_ini_parse(&ini, (struct stk_view){zero, sizeof zero - 1}, NULL) < 0);
     struct stoker_error error = {0};
-    stk_ini_parse(&ini, view("[a]\n" CANARY "\n"), &error);
+    stk_ini_parse(&ini, stk_view_of_text("[a]\n" CANARY "\n"), &error);
     T_TRUE("nothing is cited", !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
 }
 
@@ -540,8 +536,8 @@ static void test_answers(void)
             {"end", STK_AUTH_FIELD_TIME, &end, 0},
         };
         struct stoker_error error = {0};
-        int status =
-            stk_auth_response_json(view(answers[i].text), fields, STK_COUNT(fields), "it", &error);
+        int status = stk_auth_response_json(stk_view_of_text(answers[i].text), fields,
+                                            STK_COUNT(fields), "it", &error);
         T_EQ(answers[i].name, status == 0, answers[i].good);
         T_TRUE(answers[i].name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
         if (status == 0) {
@@ -594,7 +590,7 @@ static void test_dates(void)
 {
     for (size_t i = 0; i < STK_COUNT(dates); i++) {
         uint64_t seconds = 0;
-        bool good = stk_auth_response_date(view(dates[i].text), &seconds);
+        bool good = stk_auth_response_date(stk_view_of_text(dates[i].text), &seconds);
         T_EQ(dates[i].text, good ? (int64_t)seconds : -1, dates[i].seconds);
     }
 }
@@ -636,7 +632,8 @@ static void test_elements(void)
 {
     for (size_t i = 0; i < STK_COUNT(elements); i++) {
         char out[16] = "";
-        bool found = stk_auth_response_xml(view(elements[i].text), "Key", out, sizeof out);
+        bool found =
+            stk_auth_response_xml(stk_view_of_text(elements[i].text), "Key", out, sizeof out);
         T_EQ(elements[i].name, found, elements[i].value != NULL);
         if (found && elements[i].value) {
             T_STR(elements[i].name, out, elements[i].value);
@@ -659,7 +656,7 @@ static void test_codes(void)
 {
     for (size_t i = 0; i < STK_COUNT(codes); i++) {
         char code[STK_AUTH_RESPONSE_CODE_BYTES];
-        stk_auth_response_code(view(codes[i].text), code);
+        stk_auth_response_code(stk_view_of_text(codes[i].text), code);
         T_STR(codes[i].text, code, codes[i].code);
     }
 }
@@ -695,7 +692,7 @@ static void test_sso(void)
     T_HAS("as botocore", text, "\"expiresAt\": \"2026-11-21T22:15:03Z\"");
     memcpy(again->path, path, sizeof path);
     T_EQ("again",
-         stk_auth_response_json(view(text),
+         stk_auth_response_json(stk_view_of_text(text),
                                 &(struct stk_auth_field){"accessToken", STK_AUTH_FIELD_TEXT,
                                                          again->access, sizeof again->access},
                                 1, "it", NULL),

@@ -4,6 +4,7 @@
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "test/t.h"
 
 #include <errno.h>
@@ -12,11 +13,6 @@
 
 #define CANARY "canary0secret0value"
 #define SKEW_TESTED_S 100000000ll
-
-static struct stk_view view_of(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
 
 static void test_file_mtimes(void)
 {
@@ -74,7 +70,8 @@ static void test_ranges(void)
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         uint64_t first = 0, last = 0, total = 0;
-        bool good = stk_store_parse_content_range(view_of(rows[i].text), &first, &last, &total);
+        bool good =
+            stk_store_parse_content_range(stk_view_of_text(rows[i].text), &first, &last, &total);
 
         T_EQ(rows[i].text, good, rows[i].good);
         T_TRUE(rows[i].text,
@@ -279,7 +276,7 @@ static void test_documents(void)
     {
         struct stk_error_response response = {.code = ""};
 
-        stk_error_response_parse(&response, view_of(row->text));
+        stk_error_response_parse(&response, stk_view_of_text(row->text));
         T_STR(row->text, response.code, strcmp(row->code, "before") == 0 ? "" : row->code);
     }
 }

@@ -1,6 +1,7 @@
 /* The endpoint of each service: the configured one, else the service's default. */
 #include "storage/provider/endpoint.h"
 
+#include "base/text/text_match.h"
 #include "storage/config/auth_response.h"
 #include "storage/config/aws_profile.h"
 #include "storage/credentials/credential_chain.h"
@@ -71,7 +72,8 @@ const char *stk_endpoint_bucket_zone(const char *bucket, size_t bytes, size_t *z
     for (size_t i = 0; i < STK_COUNT(lasts); i++) {
         size_t length = strlen(lasts[i]);
 
-        if (bytes > length && memcmp(bucket + bytes - length, lasts[i], length) == 0) {
+        if (bytes > length &&
+            stk_view_ends_with((struct stk_view){(const uint8_t *)bucket, bytes}, lasts[i])) {
             last_bytes = length;
         }
     }

@@ -3,6 +3,7 @@
 #include "storage/sign/sigv4.h"
 
 #include "base/crypto/digest.h"
+#include "base/text/text_match.h"
 #include "storage/sign/sigv4_canonical.h"
 
 #include <stdio.h>
@@ -136,11 +137,6 @@ static int scope_of(const struct stk_sigv4_request *request, const char *date, c
     return bytes < (int)scope_bytes ? 0 : STOKER_ERROR_LIMIT;
 }
 
-static struct stk_view view_of(const char *text)
-{
-    return (struct stk_view){(const uint8_t *)text, strlen(text)};
-}
-
 /* The key of the day: an HMAC chain over date, region, service. */
 static int make_key(const struct stk_sigv4_request *request, const char *date, uint8_t key[32])
 {
@@ -154,9 +150,9 @@ static int make_key(const struct stk_sigv4_request *request, const char *date, u
     }
     memcpy(day, date, 8);
     day[8] = '\0';
-    stk_sigv4_hmac(view_of(secret), view_of(day), key);
+    stk_sigv4_hmac(stk_view_of_text(secret), stk_view_of_text(day), key);
     for (size_t i = 0; i < STK_COUNT(parts); i++) {
-        stk_sigv4_hmac((struct stk_view){key, 32}, view_of(parts[i]), key);
+        stk_sigv4_hmac((struct stk_view){key, 32}, stk_view_of_text(parts[i]), key);
     }
     explicit_bzero(secret, sizeof secret);
     return 0;
@@ -187,7 +183,7 @@ static int sign(const struct stk_sigv4_request *request, const char *date, const
         (int)sizeof text) {
         status = STOKER_ERROR_LIMIT;
     } else {
-        stk_sigv4_hmac((struct stk_view){key, 32}, view_of(text), mac);
+        stk_sigv4_hmac((struct stk_view){key, 32}, stk_view_of_text(text), mac);
         stk_hex(mac, sizeof mac, signature_out);
     }
     explicit_bzero(key, sizeof key);

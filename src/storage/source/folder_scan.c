@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text/file_kind.h"
 #include "base/text/system_file.h"
+#include "base/text/text_match.h"
 #include "storage/vfs/vfs.h"
 
 #include <errno.h>
@@ -64,7 +65,7 @@ static int push(struct walk *walk, const char *name, size_t *before_out);
 static int fail_empty(struct walk *walk, const char *root);
 static void pop(struct walk *walk, size_t before);
 static int fail_memory(struct walk *walk);
-static bool ends_with(const char *name, const char *const *endings, size_t count);
+static bool ends_with_any(const char *name, const char *const *endings, size_t count);
 
 bool stk_path_is_shard(const char *name, const char *const *endings)
 {
@@ -73,7 +74,7 @@ bool stk_path_is_shard(const char *name, const char *const *endings)
     while (endings[count]) {
         count++;
     }
-    return ends_with(name, endings, count);
+    return ends_with_any(name, endings, count);
 }
 
 bool stk_path_is_picture(const char *name)
@@ -82,7 +83,7 @@ bool stk_path_is_picture(const char *name)
                                           ".webp", ".bmp",  ".ppm",  ".pgm",  ".pbm",
                                           ".pnm",  ".tif",  ".tiff", ".gif",  ".avif"};
 
-    return ends_with(name, endings, STK_COUNT(endings));
+    return ends_with_any(name, endings, STK_COUNT(endings));
 }
 
 int stk_folder_scan_run(struct stk_io *io, const char *root, struct stk_folder_scan *folder,
@@ -549,14 +550,10 @@ static int fail_memory(struct walk *walk)
     return stk_path_list_fail(walk->error, -ENOMEM, walk->path);
 }
 
-static bool ends_with(const char *name, const char *const *endings, size_t count)
+static bool ends_with_any(const char *name, const char *const *endings, size_t count)
 {
-    size_t bytes = strlen(name);
-
     for (size_t i = 0; i < count; i++) {
-        size_t ending_bytes = strlen(endings[i]);
-
-        if (bytes >= ending_bytes && strcasecmp(name + bytes - ending_bytes, endings[i]) == 0) {
+        if (stk_text_ends_with_nocase(name, endings[i])) {
             return true;
         }
     }

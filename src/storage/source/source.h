@@ -67,6 +67,13 @@ struct stk_source_files {
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
                     const struct stk_source_options *options, struct stk_source_files *objects_out,
                     struct stoker_error *error);
+/* The path of an object of the list. */
+static inline const char *stk_source_files_path(const struct stk_source_files *objects,
+                                                uint64_t number)
+{
+    return objects->text + objects->paths[number];
+}
+
 void stk_source_files_deinit(struct stk_source_files *objects); /* may be zeroed */
 
 /* Expands a path. Returns 0 and the path itself if a file has exactly this name or it is no

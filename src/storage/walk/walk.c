@@ -2,6 +2,7 @@
 #include "storage/walk/walk.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "base/thread.h"
 #include "io/write.h"
 #include "storage/object/store.h"
@@ -31,10 +32,10 @@ static int start(struct stk_walk *walk, void *(*run)(void *), uint32_t *started)
 static bool is_unordered(const char *path)
 {
     const char *end = strchr(path + stk_min(strlen(path), 5), '/');
-    size_t bytes = end ? (size_t)(end - path) : strlen(path);
+    struct stk_view bucket = {(const uint8_t *)path, end ? (size_t)(end - path) : strlen(path)};
 
     return stk_url_scheme_of(path) != STK_URL_S3 ||
-           (bytes > 11 && memcmp(path + bytes - 6, "--x-s3", 6) == 0);
+           (bucket.bytes > 11 && stk_view_ends_with(bucket, "--x-s3"));
 }
 
 int stk_walk_open(struct stk_walk **walk_out, const struct stk_walk_options *options,

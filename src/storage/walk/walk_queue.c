@@ -2,6 +2,7 @@
 #include "storage/walk/key_range.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "io/clock.h"
 
 #include <errno.h>
@@ -54,11 +55,10 @@ int stk_walk_next(struct stk_walk *walk, uint32_t timeout_ms, struct stk_walk_en
 bool stk_walk_is_hidden(const char *name)
 {
     const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
-    size_t bytes = strlen(last), first = strlen(STK_WALK_HIDDEN_PREFIX);
+    size_t first = strlen(STK_WALK_HIDDEN_PREFIX);
 
-    return bytes > first + strlen(STK_WALK_HIDDEN_SUFFIX) &&
-           memcmp(last, STK_WALK_HIDDEN_PREFIX, first) == 0 &&
-           strcmp(last + bytes - strlen(STK_WALK_HIDDEN_SUFFIX), STK_WALK_HIDDEN_SUFFIX) == 0;
+    return strncmp(last, STK_WALK_HIDDEN_PREFIX, first) == 0 &&
+           stk_text_stem_bytes(last + first, STK_WALK_HIDDEN_SUFFIX) > 0;
 }
 
 int stk_walk_push(struct stk_walk *walk, const struct stk_walk_entry *entry, const char *name)

@@ -3,6 +3,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "format/compress/decompress.h"
 #include "index/index.h"
 #include "tools/pack/shard_done.h"
@@ -449,13 +450,6 @@ int stk_staging_manifest(const struct stk_staging *staging, struct stk_manifest 
     return status;
 }
 
-static bool has_ending(const char *name, const char *ending)
-{
-    size_t a = strlen(name), b = strlen(ending);
-
-    return a > b && strcmp(name + a - b, ending) == 0;
-}
-
 static int remove_name(struct stk_staging *staging, const char *name, struct stoker_error *error)
 {
     char *path = stk_staging_path(staging->directory, name, "");
@@ -475,8 +469,8 @@ static int remove_unknown(struct stk_staging *staging, struct stoker_error *erro
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         const char *name = listing.entries[i].name;
 
-        if (has_ending(name, ".tar" STK_STAGING_DONE_SUFFIX) ||
-            has_ending(name, STK_STAGING_TEMP_SUFFIX)) {
+        if (stk_text_stem_bytes(name, ".tar" STK_STAGING_DONE_SUFFIX) > 0 ||
+            stk_text_stem_bytes(name, STK_STAGING_TEMP_SUFFIX) > 0) {
             status = remove_name(staging, name, error);
         }
     }
@@ -553,7 +547,7 @@ int stk_shard_pattern_check(const char *pattern, struct stoker_error *error)
 
     if (!percent || percent[1 + digits] != 'd' || strchr(percent + 1, '%') || digits > 2 ||
         (digits > 0 && percent[1] != '0') || bytes > PATTERN_BYTES_MAX || bytes < 5 ||
-        strcmp(pattern + bytes - 4, ".tar") != 0 || strpbrk(pattern, "/*?[]{}\\\n") ||
+        !stk_text_ends_with(pattern, ".tar") || strpbrk(pattern, "/*?[]{}\\\n") ||
         pattern[0] == '.' || (digits == 2 && (unsigned)(percent[2] - '0') > 9)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "not a valid pattern for shard names",
                         "use one %06d in a file name that ends with .tar: train-%06d.tar",

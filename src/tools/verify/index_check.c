@@ -127,7 +127,7 @@ static int number_objects(struct stoker_verify *verify, struct stk_string_table 
     int status = 0;
 
     for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
-        const char *path = verify->objects.text + verify->objects.paths[i];
+        const char *path = stk_source_files_path(&verify->objects, i);
         uint32_t number;
 
         status = stk_string_table_add(paths, (struct stk_view){(const uint8_t *)path, strlen(path)},

@@ -23,11 +23,6 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static const char *object_path(const struct stoker_verify *verify, uint64_t object)
-{
-    return verify->objects.text + verify->objects.paths[object];
-}
-
 /* Only one repair at a time works on these folders, from before it reads their manifests on. */
 static int lock_roots(struct stoker_verify *verify, struct stoker_error *error)
 {
@@ -147,7 +142,7 @@ static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
         goto done;
     }
     for (uint64_t i = 0; i < verify->objects.count; i++) {
-        const char *path = object_path(verify, i);
+        const char *path = stk_source_files_path(&verify->objects, i);
         struct stk_view folder = {(const uint8_t *)path, (size_t)(base_name(path) - path)};
 
         /* A folder of pictures is one root. */
@@ -319,7 +314,7 @@ static int sort_entries(struct stk_manifest_root *root)
 
 struct stk_manifest_shard *stk_manifest_roots_find(struct stoker_verify *verify, uint64_t object)
 {
-    const char *name = base_name(object_path(verify, object));
+    const char *name = base_name(stk_source_files_path(&verify->objects, object));
     struct stk_manifest_root *root;
     uint64_t low = 0, high;
 
@@ -355,7 +350,8 @@ int stk_manifest_roots_report_extra(struct stoker_verify *verify, uint64_t objec
     }
     stk_fail(&cause, STOKER_ERROR_CHANGED, "the shard is not in the manifest",
              "remove it, or pack the data set again with it", "%s", "");
-    stk_error_set_location(&cause, object_path(verify, object), STOKER_NO_OFFSET, NULL);
+    stk_error_set_location(&cause, stk_source_files_path(&verify->objects, object),
+                           STOKER_NO_OFFSET, NULL);
     return stk_verify_add_finding(verify, findings, STOKER_FINDING_EXTRA, &cause, "") < 0
                ? stk_fail_memory(error, "manifest")
                : 0;

@@ -43,11 +43,6 @@ static int finish_tars(struct stoker_verify *verify, struct stk_verify_findings 
 static int finish_files(struct stoker_verify *verify, struct stk_verify_findings *findings,
                         struct stoker_error *error);
 
-static const char *object_path(const struct stoker_verify *verify, uint64_t object)
-{
-    return verify->objects.text + verify->objects.paths[object];
-}
-
 /* path + ending, owned by the caller; NULL: no memory. */
 static char *with_ending(const char *path, const char *ending)
 {
@@ -68,7 +63,8 @@ static int leave_shard(struct stoker_verify *verify, struct stk_verify_findings 
     struct stoker_error cause = {0};
 
     stk_fail(&cause, STOKER_ERROR_CORRUPT, why, advice, "%s", "");
-    snprintf(cause.shard, sizeof cause.shard, "%s", object_path(verify, object));
+    snprintf(cause.shard, sizeof cause.shard, "%s",
+             stk_source_files_path(&verify->objects, object));
     return stk_verify_add_finding(verify, findings, STOKER_FINDING_UNREPAIRED, &cause, "") < 0
                ? stk_fail_memory(error, "repair")
                : 0;
@@ -350,7 +346,7 @@ void stk_repair_abandon(struct stoker_verify *verify)
 {
     for (uint64_t i = 0; i < verify->objects.count; i++) {
         char *path = verify->mended[i].state == STK_REPAIR_WRITTEN
-                         ? with_ending(object_path(verify, i), ending_repair)
+                         ? with_ending(stk_source_files_path(&verify->objects, i), ending_repair)
                          : NULL;
 
         if (path) { /* it does no harm where it stays: the next repair writes it again */
@@ -371,7 +367,7 @@ static bool is_same_file(struct stk_io *io, const char *a, const char *b)
 /* SHARD.original. 1: there is another one already; 2: this file system has no links. */
 static int keep_original(struct stoker_verify *verify, uint64_t object, struct stoker_error *error)
 {
-    const char *path = object_path(verify, object);
+    const char *path = stk_source_files_path(&verify->objects, object);
     char *original = with_ending(path, ending_original);
     int status = original ? stk_io_link(verify->engine->io, path, original, error)
                           : stk_fail_memory(error, "repair");
@@ -405,7 +401,7 @@ static int sync_roots(struct stoker_verify *verify, struct stoker_error *error)
 static int rename_repaired(struct stoker_verify *verify, uint64_t object,
                            struct stoker_error *error)
 {
-    const char *path = object_path(verify, object);
+    const char *path = stk_source_files_path(&verify->objects, object);
     char *repaired = with_ending(path, ending_repair);
     int status = repaired ? stk_io_rename(verify->engine->io, repaired, path, false, error)
                           : stk_fail_memory(error, "repair");
@@ -427,7 +423,7 @@ static int rename_repaired(struct stoker_verify *verify, uint64_t object,
 static int abandon_copy(struct stoker_verify *verify, struct stk_verify_findings *findings,
                         uint64_t object, struct stoker_error *error)
 {
-    char *repaired = with_ending(object_path(verify, object), ending_repair);
+    char *repaired = with_ending(stk_source_files_path(&verify->objects, object), ending_repair);
     int status = repaired ? stk_io_remove(verify->engine->io, repaired, error)
                           : stk_fail_memory(error, "repair");
 
@@ -493,7 +489,7 @@ static int make_folders(struct stk_io *io, char *path, size_t root_bytes,
 static int move_file(struct stoker_verify *verify, struct stk_verify_findings *findings,
                      uint64_t object, struct stoker_error *error)
 {
-    const char *path = object_path(verify, object);
+    const char *path = stk_source_files_path(&verify->objects, object);
     size_t root = verify->objects.root_bytes, bytes = strlen(path) + sizeof ".bad";
     char *to = stk_alloc(bytes, 1);
     int status;
@@ -527,7 +523,7 @@ static int finish_files(struct stoker_verify *verify, struct stk_verify_findings
     int status = 0;
 
     for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
-        const char *path = object_path(verify, i);
+        const char *path = stk_source_files_path(&verify->objects, i);
         /* "./" and "../": the name of a folder next to them is unknown. */
         bool named = root > 1 && path[root - 1] == '/' && path[root - 2] != '.';
 

@@ -4,18 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *object_path(const struct stoker_verify *verify, uint64_t object)
-{
-    return verify->objects.text + verify->objects.paths[object];
-}
-
 /* Opens the object. Returns 1 if it cannot be read, after adding a finding. */
 static int start(struct stk_shard_check *check, uint64_t object, struct stoker_error *error)
 {
     struct stoker_error cause = {0};
     int status;
 
-    check->path = object_path(check->verify, object);
+    check->path = stk_source_files_path(&check->verify->objects, object);
     status = stk_read_ahead_start(&check->reader, check->path, &cause);
     if (status == 0) {
         return 0;
@@ -125,7 +120,7 @@ static int file_index_entry(struct stk_shard_check *check, uint64_t object,
 int stk_shard_check_file(struct stk_shard_check *check, uint64_t object, struct stoker_error *error)
 {
     struct stoker_verify *verify = check->verify;
-    const char *path = object_path(verify, object), *dot = strrchr(path, '.');
+    const char *path = stk_source_files_path(&verify->objects, object), *dot = strrchr(path, '.');
     struct stk_view block = {0};
     int status;
 

@@ -160,7 +160,7 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
     }
     for (uint64_t i = 0; i < verify->objects.count && !folder; i++) {
         struct stk_stat about = {0};
-        const char *path = verify->objects.text + verify->objects.paths[i];
+        const char *path = stk_source_files_path(&verify->objects, i);
 
         if (stk_io_stat_path(io, path, &about, NULL) == 0) {
             verify->bytes_total += about.bytes;
@@ -244,7 +244,7 @@ static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t en
             break;
         }
         for (; ahead < stk_min(i + FILES_AHEAD, end); ahead++) {
-            stk_vfs_prefetch_head(io, verify->objects.text + verify->objects.paths[ahead], &check);
+            stk_vfs_prefetch_head(io, stk_source_files_path(&verify->objects, ahead), &check);
         }
         check.damage = 0;
         status = stk_shard_check_file(&check, i, error);
