@@ -473,3 +473,6 @@ def test_tables_of_shards_that_were_written_since(tmp_path, engine):
     write([9, 1, 8, 2])
     assert chosen() == ["0", "2"]
     assert chosen() == ["0", "2"] and len(list(tmp_path.glob("*.table"))) == 1
+    write([5, 1, 6, 7])
+    os.utime(tmp_path / "a.tar", (1_600_000_000, 1_600_000_000))  # an older file is moved here
+    assert chosen() == ["0", "2", "3"]

@@ -75,6 +75,10 @@ bool stk_dataset_default_order(const struct stoker_dataset *dataset, uint32_t *s
 int stk_dataset_read_path_classes(struct stoker_dataset *dataset, struct stoker_error *error);
 /* The latest time of change of the shards, in whole seconds for objects; 0: unknown. */
 uint64_t stk_dataset_newest_ns(const struct stoker_dataset *dataset);
+/* A hash of the times of the shards when they were listed, and of the ETags of objects; 0: unknown.
+ */
+uint64_t stk_dataset_stamp(const struct stoker_dataset *dataset);
+bool stk_dataset_is_in_store(const struct stoker_dataset *dataset); /* its first shard has a URL */
 
 /* True if the data set was joined from others. Then it may have both containers and class folders.
  */

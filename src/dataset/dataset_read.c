@@ -571,6 +571,9 @@ static int check_first(struct stoker_dataset *dataset, uint32_t shard, struct st
 {
     bool is_joined = stk_dataset_is_joined(dataset);
 
+    if (dataset->mtimes && now->mtime_ns != dataset->mtimes[shard]) {
+        return fail_changed(dataset, shard, "its time changed", error);
+    }
     if (!is_joined && now->bytes != stk_index_shard_bytes(dataset->index, shard)) {
         return fail_changed(dataset, shard, "it has another size", error);
     }
@@ -612,9 +615,22 @@ uint64_t stk_dataset_newest_ns(const struct stoker_dataset *dataset)
     for (uint64_t i = 0; dataset->mtimes && i < shards; i++) {
         newest_ns = stk_max(newest_ns, dataset->mtimes[i]);
     }
-    return dataset->objects.count > 0 && stk_io_is_url(stk_source_files_path(&dataset->objects, 0))
-               ? newest_ns - newest_ns % 1000000000u
-               : newest_ns;
+    return stk_dataset_is_in_store(dataset) ? newest_ns - newest_ns % 1000000000u : newest_ns;
+}
+
+uint64_t stk_dataset_stamp(const struct stoker_dataset *dataset)
+{
+    uint64_t shards = dataset->index ? stk_index_shards(dataset->index) : 0;
+
+    return dataset->mtimes && shards > 0
+               ? stk_max(stk_xxh3_64(dataset->mtimes, shards * sizeof *dataset->mtimes), 1)
+               : 0;
+}
+
+bool stk_dataset_is_in_store(const struct stoker_dataset *dataset)
+{
+    return dataset->objects.count > 0 && dataset->objects.paths &&
+           stk_io_is_url(stk_source_files_path(&dataset->objects, 0));
 }
 
 int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,

@@ -339,6 +339,7 @@ int stk_sampler_scan_finish(struct stoker_sampler *sampler, struct stoker_error 
         content.classes = classes.class_count ? &classes : NULL;
         memcpy(content.identity, stk_index_identity(sampler->dataset->index), 32);
         memcpy(content.rule_digest, sampler->choice_digest, 32);
+        content.data_stamp = stk_dataset_stamp(sampler->dataset);
         status = stk_sampling_table_image(&content, &sampler->image, error);
     }
     stk_alias_table_deinit(&alias);

@@ -72,12 +72,18 @@ __attribute__((format(printf, 2, 3))) static void note(struct stoker_sampler *sa
 }
 
 /* Values of members may have changed though the index is the same. Not if the index was copied:
- * then the times of its files say nothing. */
-static bool is_older_than_data(const struct stoker_sampler *sampler, const char *path)
+ * then the times of its files say nothing; nor may those of a table that was copied to a store. */
+static bool is_older_than_data(const struct stoker_sampler *sampler, const char *path,
+                               const struct stk_sampling_table *table)
 {
     const struct stoker_dataset *dataset = sampler->dataset;
+    uint64_t stamp = stk_dataset_stamp(dataset);
     struct stk_stat about;
 
+    if (table->data_stamp && stamp &&
+        (stk_dataset_is_in_store(dataset) ? !stk_io_is_url(path) : !dataset->index_is_unstamped)) {
+        return table->data_stamp != stamp;
+    }
     return !dataset->index_is_unstamped &&
            stk_io_stat_path(sampler->engine->io, path, &about, NULL) == 0 && about.mtime_ns > 0 &&
            about.mtime_ns < stk_dataset_newest_ns(dataset);
@@ -123,7 +129,7 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
         note(sampler, "the data set changed since the table was made: '%.400s'", path);
         return 0;
     }
-    if (is_older_than_data(sampler, path)) {
+    if (is_older_than_data(sampler, path, table)) {
         stk_sampling_table_close(table);
         stk_io_unmap(io, image);
         note(sampler, "a shard was written since the table was made: '%.400s'", path);

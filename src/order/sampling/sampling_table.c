@@ -64,6 +64,7 @@ int stk_sampling_table_image(const struct stk_sampling_table_content *content,
         foot.parts[part][1] = bytes[part];
         at = stk_round_up(at + bytes[part], 8);
     }
+    at += content->data_stamp ? sizeof content->data_stamp : 0;
     page_count = stk_paged_file_page_count(at);
     foot.pages_at = at;
     foot.file_bytes = at + page_count * 8 + sizeof foot;
@@ -81,6 +82,10 @@ int stk_sampling_table_image(const struct stk_sampling_table_content *content,
         if (bytes[part] > 0) {
             memcpy(image + foot.parts[part][0], data[part], bytes[part]);
         }
+    }
+    if (content->data_stamp) {
+        memcpy(image + at - sizeof content->data_stamp, &content->data_stamp,
+               sizeof content->data_stamp);
     }
     stk_paged_file_checksums((struct stk_view){image, at}, (uint64_t *)(void *)(image + at));
     foot.pages_sum = stk_xxh3_64(image + at, page_count * 8);
@@ -226,6 +231,25 @@ static void set_views(struct stk_sampling_table *table)
     }
 }
 
+/* Reads the data stamp, if there is one behind the parts. */
+static void read_data_stamp(struct stk_sampling_table *table)
+{
+    const struct stk_sampling_table_foot *foot = &table->foot;
+    uint64_t end = sizeof(struct stk_sampling_table_head), damaged_at;
+    const void *stamp;
+
+    for (int part = 0; part < STK_SAMPLING_TABLE_PARTS; part++) {
+        end = stk_max(end, stk_round_up(foot->parts[part][0] + foot->parts[part][1], 8));
+    }
+    if (foot->pages_at != end + sizeof table->data_stamp) {
+        return;
+    }
+    stamp = stk_paged_file_view(&table->file, end, sizeof table->data_stamp, &damaged_at);
+    if (stamp) {
+        memcpy(&table->data_stamp, stamp, sizeof table->data_stamp);
+    }
+}
+
 int stk_sampling_table_open(struct stk_sampling_table **table_out, struct stk_view image,
                             const char *name, struct stoker_error *error)
 {
@@ -245,6 +269,7 @@ int stk_sampling_table_open(struct stk_sampling_table **table_out, struct stk_vi
         return status;
     }
     set_views(table);
+    read_data_stamp(table);
     *table_out = table;
     return 0;
 }

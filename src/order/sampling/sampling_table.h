@@ -50,6 +50,9 @@ struct stk_sampling_table_foot {
     uint64_t foot_sum;
 };
 
+/* The last 8 bytes before the checksums may be the data stamp: no part contains them. Tables of
+ * earlier versions have none. */
+
 /* Content of a file, borrowed. NULL: none. alias and classes number the samples of the subset. */
 struct stk_sampling_table_content {
     uint64_t sample_count;
@@ -57,6 +60,7 @@ struct stk_sampling_table_content {
     const struct stk_alias_table *alias;
     const struct stk_class_balance *classes;
     uint8_t identity[32], rule_digest[32];
+    uint64_t data_stamp; /* of the times of the shards that were read; 0: unknown, not stored */
 };
 
 /* Makes the bytes of a file; free them with stk_free. The same content gives the same bytes. */
@@ -68,6 +72,7 @@ struct stk_sampling_table {
     struct stk_sampling_table_foot foot;
     struct stk_paged_file file; /* the image's pages */
     char *name;                 /* owned: for errors */
+    uint64_t data_stamp;        /* 0: not in the file */
     /* count 0: not in the file. */
     struct stk_subset subset;
     struct stk_alias_table alias;

@@ -26,7 +26,11 @@ struct rig {
 static void rig_open(struct rig *rig, int content)
 {
     struct stk_sampling_table_content parts = {
-        .sample_count = SAMPLES, .identity = {1}, .rule_digest = {2}};
+        .sample_count = SAMPLES,
+        .identity = {1},
+        .rule_digest = {2},
+        .data_stamp = content & 1 ? 0 : 77,
+    };
     uint32_t *numbers = stk_alloc(SAMPLES, sizeof *numbers);
     uint64_t count = SAMPLES;
 
@@ -82,6 +86,7 @@ static void test_contents(void)
         T_EQ("subset", table->subset.count, rig.subset.count);
         T_EQ("alias", table->alias.count, rig.alias.count);
         T_EQ("classes", table->classes.class_count, rig.classes.class_count);
+        T_EQ("data stamp", table->data_stamp, content & 1 ? 0 : 77);
         T_TRUE("identity", table->foot.identity[0] == 1 && table->foot.rule_digest[0] == 2);
         for (uint64_t k = 0; k < rig.subset.count; k++) {
             uint64_t sample = stk_subset_select(&rig.subset, k);
