@@ -1,6 +1,7 @@
 """Other contents of folders and tars: other image kinds, files of operating systems, links, empty
 classes, files of other programs. PIL is the oracle of pixels."""
 
+import gzip
 import io
 import os
 import struct
@@ -303,6 +304,74 @@ def test_a_shard_that_is_overwritten_while_it_is_open(tmp_path):
         path.write_bytes(other.read_bytes())
         with pytest.raises(stoker.ChangedError, match="size or its time"):
             list(batches)
+
+
+def gzip_stored(data):
+    """Not compressed, so that other values have the same size."""
+    return gzip.compress(data, 0, mtime=0)
+
+
+@pytest.mark.parametrize("words", [[], ["--seek-points"]], ids=["index", "points"])
+def test_a_compressed_shard_of_the_same_size_and_time(tmp_path, words):
+    """The stream passes all headers: that of each sample is compared."""
+    path = tmp_path / "a.tar.gz"
+
+    def write(names):
+        tar(tmp_path / "plain", [(f"{name}.cls", b"1") for name in names])
+        path.write_bytes(gzip_stored((tmp_path / "plain").read_bytes()))
+
+    write(["a", "b", "c"])
+    subprocess.run(["stoker", "index", *words, path], check=True, capture_output=True)
+    assert values(path) == {"a": 1, "b": 1, "c": 1}
+    about = os.stat(path)
+    for names in (["a", "b", "x"], ["x", "y", "z"]):
+        write(names)
+        assert path.stat().st_size == about.st_size
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+        wanted = stoker.CorruptError if words else stoker.ChangedError
+        with pytest.raises(wanted, match="headers of its members|not what was indexed"):
+            values(path)
+    os.utime(path)
+    assert values(path) == {"x": 1, "y": 1, "z": 1}
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz"])
+def test_a_shard_that_is_rewritten_between_opening_and_reading(tmp_path, suffix, indexed):
+    """With the same names and sizes: before the first sample is delivered."""
+    path = tmp_path / f"a.{suffix}"
+
+    def write(value):
+        tar(tmp_path / "plain", [(f"{i}.cls", value) for i in range(9)])
+        data = (tmp_path / "plain").read_bytes()
+        path.write_bytes(data if suffix == "tar" else gzip_stored(data))
+
+    write(b"1")
+    if indexed:
+        stoker.index(path)
+    dataset = stoker.Dataset(path)
+    time.sleep(0.02)
+    write(b"2")
+    with pytest.raises(stoker.ChangedError, match="its time changed"):
+        values(dataset)
+    assert values(path)["3"] == 2
+
+
+def test_a_compressed_shard_that_is_overwritten_while_it_is_open(tmp_path):
+    members = [(f"{n:05}.cls", b"%05d" % n) for n in range(20000)]
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip_stored(tar(tmp_path / "plain", members).read_bytes()))
+    other = tar(tmp_path / "b", [(name, b"77777") for name, _ in members])
+    with stoker.Loader(
+        path, 1, fields={"y": stoker.Int("cls")}, shuffle="none", output="numpy", threads=1
+    ) as loader:
+        batches = iter(loader)
+        found = [int(next(batches)["y"][0])]
+        time.sleep(0.02)
+        path.write_bytes(gzip_stored(other.read_bytes()))
+        with pytest.raises(stoker.ChangedError, match="size or its time"):
+            found += [int(batch["y"][0]) for batch in batches]
+    assert found == list(range(len(found)))
 
 
 # ---- optional members ----

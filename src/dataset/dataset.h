@@ -47,7 +47,7 @@ struct stoker_dataset {
     char *index_note;                 /* owned; or NULL */
     _Atomic uint64_t index_bytes;     /* reserved for the index in memory */
     uint64_t shards_indexed;
-    uint64_t *mtimes; /* owned: of containers, when they were scanned; NULL: unknown */
+    uint64_t *mtimes; /* owned: of containers, when they were listed; NULL, or 0 of one: unknown */
     bool
         index_is_unstamped; /* the index file was copied, so times of shards say nothing about it */
     struct stk_dataset_scan_state scan;
@@ -137,15 +137,18 @@ stk_dataset_stream_options(struct stoker_dataset *dataset)
     };
 }
 
-/* As stk_shard_stream_open_shard. */
-static inline int stk_dataset_open_stream(struct stk_shard_stream **stream_out,
-                                          struct stoker_dataset *dataset, uint32_t shard,
-                                          struct stoker_error *error)
-{
-    struct stk_shard_stream_options options = stk_dataset_stream_options(dataset);
-
-    return stk_shard_stream_open_shard(stream_out, &options, shard, error);
-}
+/* As stk_shard_stream_open_shard; the shard is compared as by stk_dataset_pin. */
+int stk_dataset_open_stream(struct stk_shard_stream **stream_out, struct stoker_dataset *dataset,
+                            uint32_t shard, struct stoker_error *error);
+/* Compares the file of a stream with itself, also if it was compared less than a second ago. */
+int stk_dataset_check_stream(struct stoker_dataset *dataset, uint32_t shard,
+                             struct stk_shard_stream *stream, struct stoker_error *error);
+/* True if the headers of a compressed shard can be compared with an index that was read. */
+bool stk_dataset_has_headers(const struct stoker_dataset *dataset, uint32_t shard);
+/* For such a shard: compares the header of a sample, if the stream has not passed it. Returns
+ * STOKER_ERROR_CHANGED if it differs. */
+int stk_dataset_check_sample(struct stoker_dataset *dataset, uint32_t shard, uint64_t sample,
+                             struct stk_shard_stream *stream, struct stoker_error *error);
 
 /* Open files: as the functions of the same name in open_files.h. */
 /* As stk_open_files_pin. A container of this machine is also compared with the index

@@ -1,7 +1,7 @@
 /* Goal: a data set's samples can be looked up and read singly, with few files open, plain or
  * packed; jobs of the engine report the lowest failed round; wrong options are errors.
  * Method: tars in the simulated world; rows of damage; counts. Covers dataset.c,
- * dataset_read.c, dataset_scan.c, shard_scan.c, shard_recover.c, shard_stream.c, open_files.c,
+ * dataset_read.c, dataset_change.c, dataset_scan.c, shard_scan.c, shard_stream.c, open_files.c,
  * engine.c and worker.c. */
 #include "dataset/dataset.h"
 #include "io/sim/sim.h"

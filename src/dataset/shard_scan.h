@@ -41,7 +41,7 @@ struct stk_shard_scan_target {
     struct stk_shard_stream *stream;         /* owned */
 };
 
-/* shard_recover.c. Reads a damaged tar again, and adds its complete samples to a new builder; the
+/* Reads a damaged tar again, and adds its complete samples to a new builder; the
  * lost ones are listed in dataset->bad_samples. *error: of the scan that failed. Returns 0, or a
  * negative status if the tar cannot be read. */
 int stk_shard_recover(struct stk_shard_scan_target *target, struct stoker_error *error);

@@ -125,6 +125,21 @@ struct stk_file *stk_shard_stream_file(const struct stk_shard_stream *stream)
     return stream->file;
 }
 
+struct stk_file *stk_shard_stream_source(const struct stk_shard_stream *stream)
+{
+    return stream->file ? stream->file : stream->from.file;
+}
+
+uint64_t stk_shard_stream_position(const struct stk_shard_stream *stream)
+{
+    return stream->position;
+}
+
+bool stk_shard_stream_is_sequential(const struct stk_shard_stream *stream)
+{
+    return stream->decompress != NULL;
+}
+
 struct stk_view stk_shard_stream_head(const struct stk_shard_stream *stream)
 {
     return (struct stk_view){stream->head, stream->head_bytes};

@@ -43,6 +43,12 @@ int stk_shard_stream_seek_points(struct stk_shard_stream *stream, struct stk_vie
                                  struct stoker_error *error);
 /* The open file, valid until close. NULL for a shard that is read by its seek points. */
 struct stk_file *stk_shard_stream_file(const struct stk_shard_stream *stream);
+/* The open file, also of a shard that is read by its seek points; valid until close. */
+struct stk_file *stk_shard_stream_source(const struct stk_shard_stream *stream);
+/* The offset behind the bytes that were decompressed last, before which a read starts over; 0 for a
+ * shard that can be read at any offset. */
+uint64_t stk_shard_stream_position(const struct stk_shard_stream *stream);
+bool stk_shard_stream_is_sequential(const struct stk_shard_stream *stream);
 /* The first bytes of the stored file, at most STK_CONTAINER_HEAD_BYTES, valid until close. Empty
  * for a shard that is read by its seek points. */
 struct stk_view stk_shard_stream_head(const struct stk_shard_stream *stream);

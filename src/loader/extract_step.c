@@ -39,7 +39,29 @@ static int open_stream(struct stoker_loader *loader, uint32_t shard, struct stok
     }
     close_stream(loader);
     loader->extract.shard = shard;
+    loader->extract.has_headers = stk_dataset_has_headers(loader->dataset, shard);
     return stk_dataset_open_stream(&loader->extract.stream, loader->dataset, shard, error);
+}
+
+/* Reads a sample between two checks: its header, which the index describes, and the time of the
+ * file, which may have been written since it was opened. */
+static int read_sample(struct stk_fetch *fetch, struct stoker_error *error)
+{
+    struct stoker_loader *loader = fetch->pending->loader;
+    const struct stk_sample_span *span = &fetch->members.span;
+    struct stk_shard_stream *stream = loader->extract.stream;
+    int status = 0;
+
+    if (loader->extract.has_headers) {
+        status = stk_dataset_check_sample(loader->dataset, span->shard,
+                                          fetch->pending->batch->ids[fetch->slot], stream, error);
+    }
+    if (status == 0) {
+        status = stk_shard_stream_read(stream, span->offset, fetch->buffer->data, span->bytes,
+                                       &fetch->bytes.bytes, error);
+    }
+    return status == 0 ? stk_dataset_check_stream(loader->dataset, span->shard, stream, error)
+                       : status;
 }
 
 static int extract_once(struct stk_fetch *fetch, struct stoker_error *error)
@@ -59,8 +81,7 @@ static int extract_once(struct stk_fetch *fetch, struct stoker_error *error)
         return status;
     }
     fetch->bytes.data = fetch->buffer->data;
-    return stk_shard_stream_read(loader->extract.stream, span->offset, fetch->buffer->data,
-                                 span->bytes, &fetch->bytes.bytes, error);
+    return read_sample(fetch, error);
 }
 
 /* Extracts one slot. Transient errors are retried with the stream opened again. */

@@ -89,6 +89,7 @@ struct stoker_loader {
     struct {
         struct stk_shard_stream *stream;
         uint32_t shard;
+        bool has_headers; /* which are compared with the index as the stream passes them */
     } extract;
 };
 
