@@ -30,18 +30,22 @@ static int fail_changed(const struct stoker_dataset *dataset, uint32_t shard, co
     return STOKER_ERROR_CHANGED;
 }
 
-/* Returns the end of the member before the sample's first one; 0 if there is none. A member that
- * begins before it is a hard link: the header before its data is that of the target. */
-static uint64_t end_before(const struct stk_index *index, uint64_t sample_id,
-                           const struct stk_sample *sample)
+/* True if the sample's first member is a hard link: an earlier sample ends behind its data, and the
+ * header before the data is that of the target. */
+static bool is_link(const struct stk_index *index, uint64_t sample_id,
+                    const struct stk_sample *sample, uint64_t offset)
 {
-    struct stk_sample before;
-    struct stk_member last;
+    for (uint64_t i = 1; i <= sample->number; i++) {
+        struct stk_sample before;
+        struct stk_member last;
 
-    return sample->number > 0 && stk_index_sample(index, sample_id - 1, &before, NULL) == 0 &&
-                   stk_index_member(index, &before, before.member_count - 1, &last, NULL) == 0
-               ? last.offset + last.bytes
-               : 0;
+        if (stk_index_sample(index, sample_id - i, &before, NULL) < 0 ||
+            stk_index_member(index, &before, before.member_count - 1, &last, NULL) < 0 ||
+            last.offset + last.bytes > offset) {
+            return true; /* damage of the index is found where it is used */
+        }
+    }
+    return false;
 }
 
 /* Reads a header. Returns 1; 0 if the bytes are not there, which is found where they are used. */
@@ -77,8 +81,7 @@ static int check_header(struct stoker_dataset *dataset, uint32_t shard, uint64_t
     int got;
 
     if (stk_index_sample(index, id, &sample, NULL) < 0 ||
-        stk_index_member(index, &sample, 0, &member, NULL) < 0 || member.offset < sizeof block ||
-        member.offset < end_before(index, id, &sample)) {
+        stk_index_member(index, &sample, 0, &member, NULL) < 0 || member.offset < sizeof block) {
         return 0; /* damage of the index is found where it is used */
     }
     if (bytes->stream && member.offset - sizeof block < stk_shard_stream_position(bytes->stream)) {
@@ -94,7 +97,7 @@ static int check_header(struct stoker_dataset *dataset, uint32_t shard, uint64_t
         .extension = {(const uint8_t *)extension, strlen(extension)},
         .bytes = member.bytes,
     };
-    return stk_header_block_check(block, &claim) == 1
+    return stk_header_block_check(block, &claim) == 1 && !is_link(index, id, &sample, member.offset)
                ? fail_changed(dataset, shard,
                               "the headers of its members are not those of the index", error)
                : 0;
