@@ -136,6 +136,9 @@ struct stoker_checkpoint_part {
     uint64_t bytes;
     uint8_t root[32];
     uint32_t nan_count, inf_count; /* values that are NaN or Inf; UINT32_MAX: as many, or more */
+    uint64_t shared_bytes;         /* of the file with unchanged tensors; 0: there is none */
+    uint8_t shared_root[32];
+    char shared_name[80];
 };
 /* After next() returned 0. Any thread. */
 STOKER_API int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,
@@ -294,8 +297,11 @@ struct stoker_checkpoint_gc_options {
 };
 struct stoker_checkpoint_gc_result {
     size_t struct_size;
-    uint64_t steps_removed, steps_left; /* committed ones */
-    uint64_t saves_removed;             /* folders and stray shards of dead saves and removals */
+    uint64_t steps_removed, steps_left;  /* committed ones */
+    uint64_t saves_removed;              /* folders and stray shards of dead saves and removals */
+    uint64_t shared_files, shared_names; /* of the steps that are left: files that several steps
+                                            share, and their names in these steps */
+    uint64_t shared_bytes;               /* that they save */
 };
 /* Removes what retention does not keep, and what dead saves left. Never removes pinned steps, nor
  * the newest step that is complete. */

@@ -21,7 +21,7 @@ from .errors import Error, TimeoutError
 
 __all__ = ["Ranks", "choose", "parts_of"]
 
-_PART = 80 + 8 + 32 + 8  # at least struct stoker_checkpoint_part
+_PART = 256  # at least struct stoker_checkpoint_part
 _SAVE = 8 + 40  # step and save_id
 _TEXT = 1024
 _STORE_S = 5

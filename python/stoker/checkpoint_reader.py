@@ -79,7 +79,7 @@ class Reader:
 
     def tree(self, rank: int = 0) -> Any:
         files = self.checkpoint.files()
-        text = files[rank if rank < len(files) else 0][1]
+        text = files[rank if rank < self.ranks else 0][1]  # behind them are shared files
         if text is None:  # a file of another tool: its tensors by name
             return {"dict": {name: {"torch": name} for name in self.tensors}}
         return json.loads(text)

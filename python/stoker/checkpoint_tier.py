@@ -28,7 +28,7 @@ __all__ = ["Tier"]
 DAMAGE = (CorruptError, TruncatedError, FormatError, MissingError, FileNotFoundError)
 _COMMITTED = 1
 _MANIFEST = "stoker.checkpoint.json"
-_PART = 80  # bytes of the name in struct stoker_checkpoint_part
+_NAME = 80  # bytes of a name in struct stoker_checkpoint_part
 
 
 class _StoppedError(Exception):
@@ -171,23 +171,30 @@ class Tier:
         counts = manifest.get("counts", {})
         most = 2**32 - 1
         numbers = [min(int(counts.get(name, 0)), most) for name in ("nan", "inf")]
-        parts = b""
+        sent = []
         if not remote:
             _make_folder(os.fsdecode(self.main))
-        for rank, file in enumerate(manifest["files"]):  # numbers of values: with the first file
+        for number, file in enumerate(manifest["files"]):
             there, into = file["name"], name
             if remote:  # as saves call objects: no two saves share a name
-                there = f"shard-{rank:05}-{save_id}.safetensors"
+                there = f"shard-{number:05}-{save_id}.safetensors"
             else:
                 into = f".stoker-{step:010}-{save_id}.part"
             self._copy(os.path.join(folder, file["name"]), into, there)
-            parts += there.encode().ljust(_PART, b"\0") + int(file["bytes"]).to_bytes(8, "little")
-            parts += bytes.fromhex(file["root"])
+            named = there.encode().ljust(_NAME, b"\0")
+            sent.append((named, int(file["bytes"]).to_bytes(8, "little"), file["root"]))
+        ranks = manifest["ranks"]
+        parts = b""
+        for rank, (named, size, root) in enumerate(sent[:ranks]):
+            parts += named + size + bytes.fromhex(root)
             parts += b"".join((n if rank == 0 else 0).to_bytes(4, "little") for n in numbers)
+            unchanged = sent[ranks + rank : ranks + rank + 1]  # the files that steps share
+            named, size, root = unchanged[0] if unchanged else (bytes(_NAME), bytes(8), "00" * 32)
+            parts += size + bytes.fromhex(root) + named
         values = json.dumps(manifest["values"]) if manifest.get("values") else None
         writer = _stoker.CheckpointWriter(self._engine._native, self.main)
         try:
-            writer.commit(step, values, len(manifest["files"]), save_id, parts)
+            writer.commit(step, values, ranks, save_id, parts)
         except FileExistsError:
             roots = [bytes.fromhex(file["root"]) for file in manifest["files"]]
             if self._roots(self.main, step) != roots:

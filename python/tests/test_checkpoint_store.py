@@ -56,6 +56,17 @@ def test_save_and_load(store, large):
     assert same(stoker.load("s3://b/model.safetensors"), state(5, large))
 
 
+def test_unchanged_tensors(store):
+    """A store has no links: each step has all bytes, in one object of its own."""
+    base = numpy.arange(4_500_000, dtype="f4")  # 18 MB: a folder would share it
+    with stoker.Checkpointer(URL, memory="64MiB") as ckpt:
+        for step in (1, 2, 3, 4):
+            ckpt.save(step, {"base": base, "step": step}, wait=True)
+    shards = [key for key in keys(store) if key.endswith(".safetensors")]
+    assert len(shards) == 4 and all("/shard-" in key for key in shards)
+    assert (stoker.load(f"{URL}/step-0000000003")["base"] == base).all()
+
+
 def test_a_step_without_a_manifest_is_none(store):
     with stoker.Checkpointer(URL) as ckpt:
         ckpt.save(1, state(1), wait=True)

@@ -28,7 +28,10 @@ def steps_of(place):
 
 
 def flip(folder, step):
-    path = pathlib.Path(folder, f"step-{step:010}", "shard-00000.safetensors")
+    flip_last(pathlib.Path(folder, f"step-{step:010}", "shard-00000.safetensors"))
+
+
+def flip_last(path):
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
     path.write_bytes(data)
@@ -81,6 +84,27 @@ def test_commit_and_upload(main, tmp_path):
             if name.startswith("shard"):
                 assert (a / name).read_bytes() == (b / name).read_bytes()
     assert same(stoker.load(main), 8)
+
+
+def test_files_of_several_steps(main, tmp_path):
+    """Steps of the local folder share a file; each step of the main place is complete."""
+    local = tmp_path / "local"
+    value = {"base": numpy.arange(4_500_000, dtype="f4"), "a": numpy.zeros(3, "f4")}
+    with stoker.Checkpointer(main, local=local, memory="64MiB") as ckpt:
+        for step in range(1, 5):
+            value["a"][:] = step
+            ckpt.save(step, value, wait=True)
+            ckpt.wait()
+        a, b = (local / f"step-{step:010}" / "shared-00000.safetensors" for step in (3, 4))
+        assert a.stat().st_ino == b.stat().st_ino
+        found = stoker.load(f"{main}/step-0000000004")
+        assert (found["base"] == value["base"]).all() and (found["a"] == 4).all()
+        reader = stoker._stoker.Checkpoint(ckpt._engine._native, os.fsencode(main), 4)
+        assert reader.info()[4] == 1 and len(reader.files()) == 2  # ranks
+        reader.close()
+        flip_last(a)  # of both steps; the main place has its own copies
+        target = {"base": numpy.zeros(4_500_000, "f4"), "a": numpy.zeros(3, "f4")}
+        assert ckpt.restore(target) == 4 and (target["base"] == value["base"]).all()
 
 
 def test_a_lost_local_folder(main, tmp_path):

@@ -51,6 +51,7 @@ struct stk_stat {
      * (0777 of st_mode); else 0. */
     uint64_t ctime_ns;
     uint32_t mode;
+    uint64_t links; /* names of a local file; else 0 */
 };
 
 /* The mount of a file whose reads may each need a network round trip. */

@@ -248,7 +248,9 @@ class StorageWriter(_Place, _Writer):
         except (CorruptError, FormatError, MissingError, TruncatedError, FileNotFoundError):
             return False
         try:
-            return all(tree and tree.startswith(_TREE) for _, tree, _, _ in checkpoint.files())
+            ranks = checkpoint.info()[4]  # behind their files are those that steps share
+            trees = [tree for _, tree, _, _ in checkpoint.files()[:ranks]]
+            return all(tree and tree.startswith(_TREE) for tree in trees)
         finally:
             checkpoint.close()
 
@@ -288,7 +290,7 @@ class StorageReader(_Place, _Reader):
         self._reader = Reader(engine_of(None, "engine"), self._path, None)
         entries: dict[str, Any] = {}
         planner: dict[str, tuple[Any, ...]] = {}
-        for name, tree, _, _ in self._reader.checkpoint.files():
+        for name, tree, _, _ in self._reader.checkpoint.files()[: self._reader.ranks]:
             part = json.loads(tree)["dcp"] if tree and tree.startswith(_TREE) else None
             if part is None:
                 raise FormatError(

@@ -78,7 +78,7 @@ static int copy_file(const struct stk_checkpoint_task *task, const struct stoker
         if (status == 0 && sink && sink->place->remote && !stk_sink_has_parts(sink)) {
             whole = view; /* one request */
         } else if (status == 0 && sink) {
-            status = stk_sink_write(sink, at, view, error);
+            status = stk_sink_write(sink, STK_SAVE_SHARD, at, view, error);
         }
         status = status < 0 ? status : stk_task_account(task, view.bytes, error);
     }
@@ -124,9 +124,9 @@ static void name_sink(struct stk_checkpoint_sink *sink, const struct stk_checkpo
     sink->step = source->manifest.step;
     sink->rank = (uint32_t)index;
     sink->ranks = (uint32_t)source->file_count;
-    sink->file_bytes = source->files[index].bytes;
+    sink->file_bytes[STK_SAVE_SHARD] = source->files[index].bytes;
     snprintf(sink->id, sizeof sink->id, "%s", id);
-    snprintf(sink->name, sizeof sink->name,
+    snprintf(sink->names[STK_SAVE_SHARD], sizeof sink->names[0],
              place->remote ? STK_PLACE_SHARD_PREFIX "%05u-%s" STK_PLACE_SHARD_SUFFIX
                            : STK_PLACE_SHARD_PREFIX "%05u%.0s" STK_PLACE_SHARD_SUFFIX,
              sink->rank, id);
@@ -149,7 +149,8 @@ static int copy_files(const struct stk_checkpoint_task *task,
         name_sink(&sinks[i], place, source, i, id);
         manifest.files[i] = source->manifest.files[i];
         memset(manifest.files[i].name, 0, sizeof manifest.files[i].name);
-        snprintf(manifest.files[i].name, sizeof manifest.files[i].name, "%s", sinks[i].name);
+        snprintf(manifest.files[i].name, sizeof manifest.files[i].name, "%s",
+                 sinks[i].names[STK_SAVE_SHARD]);
         status = stk_sink_open(&sinks[i], error);
         status = status < 0 ? status : copy_file(task, source, &source->files[i], &sinks[i], error);
         atomic_fetch_add(task->files_done, status == 0);
@@ -265,8 +266,8 @@ static int replace_file(const struct stk_checkpoint_task *task,
         return stk_fail(error, STOKER_ERROR_MISSING, "the other place has no file with this hash",
                         OTHER, "'%.200s' of '%.400s'", part->name, place->root);
     }
-    sink.file_bytes = part->bytes;
-    snprintf(sink.name, sizeof sink.name, "%s", part->name);
+    sink.file_bytes[STK_SAVE_SHARD] = part->bytes;
+    snprintf(sink.names[STK_SAVE_SHARD], sizeof sink.names[0], "%s", part->name);
     status = status < 0 ? status : stk_sink_open(&sink, error);
     status = status < 0 ? status : copy_file(task, source, &source->files[other], &sink, error);
     if (status < 0) {

@@ -7,6 +7,7 @@
 #include "io/write.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define AGE_MIN_S 86400u
@@ -316,6 +317,94 @@ static int remove_remote_rests(struct stoker_checkpoint_list *list,
     return status;
 }
 
+/* A name of a file that steps may share. */
+struct shared_name {
+    uint64_t device, inode, links, bytes;
+    uint64_t step;
+};
+
+static int by_inode(const void *a, const void *b)
+{
+    const struct shared_name *x = a, *y = b;
+
+    return x->device != y->device ? (x->device < y->device ? -1 : 1)
+           : x->inode != y->inode ? (x->inode < y->inode ? -1 : 1)
+                                  : 0;
+}
+
+/* Appends the shared files of a step to *names. */
+static int add_shared_names(const struct stk_checkpoint_place *place,
+                            const struct stk_step_entry *entry, struct shared_name **names,
+                            size_t *count, size_t *capacity, struct stoker_error *error)
+{
+    char folder[STK_PLACE_NAME_BYTES];
+
+    stk_place_step_name(entry->step, folder);
+    for (uint64_t i = entry->manifest.ranks; i < entry->manifest.file_count; i++) {
+        char *path = stk_place_path(place, folder, entry->manifest.files[i].name);
+        struct stk_stat stat = {0};
+        int status = path ? stk_io_stat_path(place->io, path, &stat, NULL) : -ENOMEM;
+
+        stk_free(path);
+        if (status == 0 && *count == *capacity) {
+            size_t grown = *capacity * 2 + 16;
+            struct shared_name *more =
+                stk_realloc(*names, *capacity * sizeof **names, grown * sizeof **names, 1);
+
+            status = more ? 0 : -ENOMEM;
+            *names = more ? more : *names;
+            *capacity = more ? grown : *capacity;
+        }
+        if (status == -ENOMEM) {
+            return stk_fail_memory(error, "list of shared files");
+        }
+        if (status == 0 && stat.links > 0) { /* else another process has removed the step */
+            (*names)[(*count)++] =
+                (struct shared_name){stat.device, stat.inode, stat.links, stat.bytes, entry->step};
+        }
+    }
+    return 0;
+}
+
+/* Counts the references to shared files, and compares them with the count of the file system. */
+static int count_shared(const struct stoker_checkpoint_list *list,
+                        const struct stk_checkpoint_place *place,
+                        struct stoker_checkpoint_gc_result *result, struct stoker_error *error)
+{
+    struct shared_name *names = NULL;
+    size_t count = 0, capacity = 0;
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < list->count; i++) {
+        if (list->entries[i].status == STOKER_CHECKPOINT_COMMITTED && list->entries[i].kept) {
+            status = add_shared_names(place, &list->entries[i], &names, &count, &capacity, error);
+        }
+    }
+    if (count > 0) {
+        qsort(names, count, sizeof *names, by_inode);
+    }
+    for (size_t i = 0, next; status == 0 && i < count; i = next) {
+        uint64_t links = names[i].links;
+
+        for (next = i + 1; next < count && by_inode(&names[i], &names[next]) == 0; next++) {
+            links = stk_max(links, names[next].links);
+        }
+        if (links < next - i) {
+            status = stk_fail(error, STOKER_ERROR_CORRUPT,
+                              "the file system counts fewer names of a file than steps have",
+                              "check the file system", "shared file of step %llu in '%.400s'",
+                              (unsigned long long)names[i].step, place->root);
+        }
+        if (next - i > 1) {
+            result->shared_files++;
+            result->shared_names += next - i;
+            result->shared_bytes += names[i].bytes * (next - i - 1);
+        }
+    }
+    stk_free(names);
+    return status;
+}
+
 int stoker_checkpoint_gc(struct stoker_engine *engine, const char *path,
                          const struct stoker_checkpoint_gc_options *given,
                          struct stoker_checkpoint_gc_result *result_out, struct stoker_error *error)
@@ -344,6 +433,9 @@ int stoker_checkpoint_gc(struct stoker_engine *engine, const char *path,
     if (status == 0) {
         status = place.remote ? remove_remote_rests(list, &place, &options, &result, error)
                               : remove_rests(&place, &options, &result, error);
+    }
+    if (status == 0 && !place.remote) {
+        status = count_shared(list, &place, &result, error);
     }
     if (result_out) {
         (void)stk_options_write_output(result_out, &result, sizeof result, "gc result", NULL);

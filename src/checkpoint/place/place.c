@@ -111,6 +111,13 @@ const char *stk_place_part_name(uint64_t step, const char *id, const char *suffi
     return name;
 }
 
+const char *stk_place_shared_name(uint32_t rank, char name[STK_PLACE_NAME_BYTES])
+{
+    snprintf(name, STK_PLACE_NAME_BYTES, STK_PLACE_SHARED_PREFIX "%05u" STK_PLACE_SHARD_SUFFIX,
+             rank);
+    return name;
+}
+
 /* Makes a folder, and makes its name durable if it is new. */
 static int make_folder(struct stk_io *io, char *path, struct stoker_error *error)
 {

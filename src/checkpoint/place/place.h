@@ -23,7 +23,8 @@
 #define STK_PLACE_PIN_SUFFIX ".pin"
 #define STK_PLACE_HIDDEN ".stoker-"
 #define STK_PLACE_TRASH ".stoker-trash-"
-#define STK_PLACE_SHARD_PREFIX "shard-" /* of the file of a rank */
+#define STK_PLACE_SHARD_PREFIX "shard-"   /* of the file of a rank */
+#define STK_PLACE_SHARED_PREFIX "shared-" /* of the tensors of a rank that did not change */
 #define STK_PLACE_SHARD_SUFFIX ".safetensors"
 
 struct stk_store;
@@ -51,6 +52,8 @@ bool stk_place_parse_step(const char *name, const char *suffix, uint64_t *step_o
 /* The hidden name of a save: .stoker-STEP-ID followed by a suffix. */
 const char *stk_place_part_name(uint64_t step, const char *id, const char *suffix,
                                 char name[STK_PLACE_NAME_BYTES]);
+/* Writes the name of the shared file of a rank, and returns it. */
+const char *stk_place_shared_name(uint32_t rank, char name[STK_PLACE_NAME_BYTES]);
 /* Makes the root and its parents, each synced. Does nothing in a store. */
 int stk_place_make_root(const struct stk_checkpoint_place *place, struct stoker_error *error);
 

@@ -183,8 +183,37 @@ static int check_part(void *context, uint64_t index, struct stoker_error *error)
 {
     const struct checking *checking = context;
     const struct stoker_checkpoint_part *part = &checking->parts[index];
+    int status =
+        stk_place_check_file(checking->place, checking->folder, part->name, part->bytes, error);
 
-    return stk_place_check_file(checking->place, checking->folder, part->name, part->bytes, error);
+    return status < 0 || part->shared_bytes == 0
+               ? status
+               : stk_place_check_file(checking->place, checking->folder, part->shared_name,
+                                      part->shared_bytes, error);
+}
+
+/* The files of all ranks, then their shared files. */
+static int add_files(struct stk_step_manifest *manifest, const struct stoker_checkpoint_part *parts,
+                     uint32_t ranks, struct stoker_error *error)
+{
+    manifest->files = stk_alloc(2 * (size_t)ranks, sizeof *manifest->files);
+    if (!manifest->files) {
+        return stk_fail_memory(error, "manifest");
+    }
+    memcpy(manifest->files, parts, ranks * sizeof *parts);
+    manifest->file_count = ranks;
+    for (uint32_t i = 0; i < ranks; i++) {
+        if (parts[i].shared_bytes > 0) {
+            struct stoker_checkpoint_part *file = &manifest->files[manifest->file_count++];
+
+            memcpy(file->name, parts[i].shared_name, sizeof file->name);
+            file->bytes = parts[i].shared_bytes;
+            memcpy(file->root, parts[i].shared_root, sizeof file->root);
+        }
+        manifest->nan += parts[i].nan_count;
+        manifest->inf += parts[i].inf_count;
+    }
+    return 0;
 }
 
 /* A rank may have written another save than rank 0 commits. */
@@ -201,6 +230,11 @@ static int check_parts(struct stoker_checkpoint_writer *writer,
                             checking.folder);
     }
     return stk_engine_parallel(writer->engine, options->ranks, check_part, &checking, error);
+}
+
+static bool is_name(const char name[80])
+{
+    return memchr(name, '\0', 80) && stk_step_manifest_is_file_name(name);
 }
 
 int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
@@ -222,8 +256,8 @@ int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
                         "use those of the save", "commit of %u ranks", options.ranks);
     }
     for (uint32_t i = 0; i < options.ranks; i++) {
-        if (!memchr(parts[i].name, '\0', sizeof parts[i].name) ||
-            !stk_step_manifest_is_file_name(parts[i].name)) {
+        if (!is_name(parts[i].name) ||
+            (parts[i].shared_bytes > 0 && !is_name(parts[i].shared_name))) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT, "the part of a rank is not valid",
                             "send the struct of stoker_checkpoint_save_part() as it is", "rank %u",
                             i);
@@ -235,20 +269,13 @@ int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
     }
     manifest.step = options.step;
     manifest.ranks = options.ranks;
-    manifest.file_count = options.ranks;
     manifest.counted = true;
-    for (uint32_t i = 0; i < options.ranks; i++) {
-        manifest.nan += parts[i].nan_count;
-        manifest.inf += parts[i].inf_count;
-    }
     manifest.values = options.values ? stk_strdup(options.values) : NULL;
-    manifest.files = stk_alloc(options.ranks, sizeof *manifest.files);
-    if (!manifest.files || (options.values && !manifest.values)) {
-        status = stk_fail_memory(error, "manifest");
-    } else {
-        memcpy(manifest.files, parts, options.ranks * sizeof *parts);
-        status = stk_checkpoint_commit_step(&writer->place, &manifest, options.save_id, error);
-    }
+    status = options.values && !manifest.values ? stk_fail_memory(error, "manifest")
+                                                : add_files(&manifest, parts, options.ranks, error);
+    status = status < 0
+                 ? status
+                 : stk_checkpoint_commit_step(&writer->place, &manifest, options.save_id, error);
     stk_step_manifest_deinit(&manifest);
     return status;
 }

@@ -17,10 +17,13 @@
 static void save_free(struct stoker_checkpoint_save *save)
 {
     stk_sink_close(&save->sink);
-    stk_safetensors_deinit(&save->layout);
-    stk_free(save->sources);
+    stk_earlier_close(save);
+    for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
+        stk_safetensors_deinit(&save->files[i].layout);
+        stk_free(save->files[i].sources);
+        stk_free(save->files[i].header);
+    }
     stk_free(save->values);
-    stk_free(save->header);
     pthread_cond_destroy(&save->work);
     stk_background_job_deinit(&save->job);
     stk_writer_release(save->writer);
@@ -71,6 +74,7 @@ static int init_sink(struct stoker_checkpoint_save *save,
                      struct stoker_error *error)
 {
     struct stk_checkpoint_sink *sink = &save->sink;
+    char shared[STK_PLACE_NAME_BYTES];
     uint8_t random[8];
 
     sink->place = &save->writer->place;
@@ -78,7 +82,12 @@ static int init_sink(struct stoker_checkpoint_save *save,
     sink->rank = options->rank;
     sink->ranks = options->ranks ? options->ranks : 1;
     sink->single = options->file != NULL;
-    sink->file_bytes = save->layout.header_bytes + save->layout.buffer_bytes;
+    for (uint32_t i = 0; i < save->file_count; i++) {
+        sink->file_bytes[i] =
+            save->files[i].layout.header_bytes + save->files[i].layout.buffer_bytes;
+    }
+    snprintf(sink->names[STK_SAVE_SHARED], sizeof sink->names[0], "%.79s",
+             stk_place_shared_name(options->rank, shared));
     if (options->save_id) {
         snprintf(sink->id, sizeof sink->id, "%s", options->save_id);
     } else if (RAND_bytes(random, sizeof random) == 1) {
@@ -88,13 +97,88 @@ static int init_sink(struct stoker_checkpoint_save *save,
                         "checkpoint");
     }
     if (options->file) {
-        snprintf(sink->name, sizeof sink->name, "%s", options->file);
+        snprintf(sink->names[STK_SAVE_SHARD], sizeof sink->names[0], "%s", options->file);
     } else if (sink->place->remote) {
-        snprintf(sink->name, sizeof sink->name,
+        snprintf(sink->names[STK_SAVE_SHARD], sizeof sink->names[0],
                  STK_PLACE_SHARD_PREFIX "%05u-%s" STK_PLACE_SHARD_SUFFIX, sink->rank, sink->id);
     } else {
-        snprintf(sink->name, sizeof sink->name,
+        snprintf(sink->names[STK_SAVE_SHARD], sizeof sink->names[0],
                  STK_PLACE_SHARD_PREFIX "%05u" STK_PLACE_SHARD_SUFFIX, sink->rank);
+    }
+    return 0;
+}
+
+/* Lays out a file with some of the tensors. numbers: those that the caller gave them. */
+static int init_file(struct stk_checkpoint_save_file *file,
+                     const struct stoker_checkpoint_tensor *tensors, const uint32_t *numbers,
+                     size_t count, const char *tree, struct stoker_error *error)
+{
+    uint64_t bytes;
+    int status = stk_safetensors_layout(&file->layout, tensors, count, tree, error);
+
+    if (status < 0) {
+        return status;
+    }
+    bytes = file->layout.header_bytes + file->layout.buffer_bytes;
+    file->first_block = file->layout.header_bytes / STK_SAFETENSORS_BLOCK_BYTES;
+    file->block_count = file->layout.buffer_bytes == 0 ? file->first_block
+                                                       : (bytes + STK_SAFETENSORS_BLOCK_BYTES - 1) /
+                                                             STK_SAFETENSORS_BLOCK_BYTES;
+    file->sources = stk_alloc(count + 1, sizeof *file->sources);
+    file->layout.leaves = stk_alloc(file->layout.leaf_count + 1, 32);
+    file->layout.counts = stk_alloc(count + 1, sizeof *file->layout.counts);
+    if (!file->sources || !file->layout.leaves || !file->layout.counts) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        struct stk_safetensor *tensor = &file->layout.tensors[i];
+
+        file->sources[i] = tensors[tensor->source].data;
+        tensor->source = numbers[tensor->source];
+    }
+    return 0;
+}
+
+/* Divides the tensors between the files: `tensors` gets those of the first file, then those of the
+ * second one, and `numbers` their numbers in the options. */
+static int divide(struct stoker_checkpoint_save *save,
+                  const struct stoker_checkpoint_save_options *options,
+                  struct stoker_checkpoint_tensor *tensors, uint32_t *numbers, size_t *shared_out,
+                  struct stoker_error *error)
+{
+    size_t count = options->tensor_count, at[STK_SAVE_FILES] = {0, 0};
+    bool *is_shared = stk_alloc(count + 1, sizeof *is_shared);
+
+    if (!is_shared) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    *shared_out = 0;
+    if (!options->file && !save->writer->place.remote) {
+        *shared_out = stk_shared_choose(save->writer, options->tensors, count, is_shared);
+    }
+    at[STK_SAVE_SHARED] = count - *shared_out;
+    for (size_t i = 0; i < count; i++) {
+        size_t place = at[is_shared[i] && *shared_out > 0]++;
+
+        tensors[place] = options->tensors[i];
+        numbers[place] = (uint32_t)i;
+    }
+    stk_free(is_shared);
+    return 0;
+}
+
+/* Without pieces, all tensors with bytes have data. */
+static int check_data(const struct stoker_checkpoint_save *save, struct stoker_error *error)
+{
+    for (uint32_t i = 0; i < save->file_count && !save->pieces; i++) {
+        const struct stk_checkpoint_save_file *file = &save->files[i];
+
+        for (uint64_t j = 0; j < file->layout.count; j++) {
+            if (!file->sources[j] && file->layout.tensors[j].bytes > 0) {
+                return stk_fail(error, STOKER_ERROR_ARGUMENT, "the tensor has no data",
+                                "set its data", "tensor '%.400s'", file->layout.tensors[j].name);
+            }
+        }
     }
     return 0;
 }
@@ -103,40 +187,37 @@ static int init_save(struct stoker_checkpoint_save *save,
                      const struct stoker_checkpoint_save_options *options,
                      struct stoker_error *error)
 {
-    uint64_t header;
-    int status = stk_safetensors_layout(&save->layout, options->tensors, options->tensor_count,
-                                        options->tree, error);
+    size_t shared = 0, count = options->tensor_count;
+    struct stoker_checkpoint_tensor *tensors = stk_alloc(count + 1, sizeof *tensors);
+    uint32_t *numbers = stk_alloc(count + 1, sizeof *numbers);
+    int status = tensors && numbers ? divide(save, options, tensors, numbers, &shared, error)
+                                    : stk_fail_memory(error, "checkpoint");
 
+    save->pieces = options->pieces != 0;
+    if (status == 0) {
+        status = init_file(&save->files[STK_SAVE_SHARD], tensors, numbers, count - shared,
+                           options->tree, error);
+    }
+    save->file_count = shared > 0 ? 2 : 1;
+    if (status == 0 && shared > 0) {
+        status = init_file(&save->files[STK_SAVE_SHARED], tensors + (count - shared),
+                           numbers + (count - shared), shared, NULL, error);
+    }
+    stk_free(tensors);
+    stk_free(numbers);
     if (status < 0) {
         return status;
     }
-    status = init_sink(save, options, error);
-    header = save->layout.header_bytes;
-    save->first_block = header / STK_SAFETENSORS_BLOCK_BYTES;
-    save->block_count = save->layout.buffer_bytes == 0
-                            ? save->first_block
-                            : (save->sink.file_bytes + STK_SAFETENSORS_BLOCK_BYTES - 1) /
-                                  STK_SAFETENSORS_BLOCK_BYTES;
-    save->next_block = save->first_block;
-    save->sources = stk_alloc(options->tensor_count + 1, sizeof *save->sources);
-    save->layout.leaves = stk_alloc(save->layout.leaf_count + 1, 32);
-    save->layout.counts = stk_alloc(options->tensor_count + 1, sizeof *save->layout.counts);
+    for (uint32_t i = 0; i < save->file_count; i++) {
+        save->all_blocks += save->files[i].block_count - save->files[i].first_block;
+    }
+    save->next_block = save->files[0].first_block;
     save->values = options->values ? stk_strdup(options->values) : NULL;
-    if (!save->sources || !save->layout.leaves || !save->layout.counts ||
-        (options->values && !save->values)) {
+    if (options->values && !save->values) {
         return stk_fail_memory(error, "checkpoint");
     }
-    save->pieces = options->pieces != 0;
-    for (uint64_t i = 0; i < save->layout.count; i++) {
-        const struct stk_safetensor *tensor = &save->layout.tensors[i];
-
-        save->sources[i] = options->tensors[tensor->source].data;
-        if (!save->sources[i] && tensor->bytes > 0 && !save->pieces) {
-            return stk_fail(error, STOKER_ERROR_ARGUMENT, "the tensor has no data", "set its data",
-                            "tensor '%.400s'", options->tensors[tensor->source].name);
-        }
-    }
-    return status;
+    status = check_data(save, error);
+    return status < 0 ? status : init_sink(save, options, error);
 }
 
 /* The manifest must be possible before the tensors are written. */
@@ -213,12 +294,13 @@ int stoker_checkpoint_save_open(struct stoker_checkpoint_save **save_out,
 static int fill_tensor(struct stoker_checkpoint_save *save, uint64_t end,
                        struct stoker_checkpoint_piece *piece, struct stoker_error *error)
 {
-    const struct stk_safetensors *layout = &save->layout;
+    struct stk_checkpoint_block *block = save->filling;
+    const struct stk_checkpoint_save_file *file = &save->files[block->file];
+    const struct stk_safetensors *layout = &file->layout;
     const struct stk_safetensor *tensor = &layout->tensors[save->next_tensor];
-    const uint8_t *source = save->sources[save->next_tensor];
+    const uint8_t *source = file->sources[save->next_tensor];
     uint64_t first = layout->header_bytes + tensor->offset, last = first + tensor->bytes;
     uint64_t offset = save->fill_at - first, bytes = stk_min(last, end) - save->fill_at;
-    struct stk_checkpoint_block *block = save->filling;
     uint8_t *target = block->data + (save->fill_at - block->index * STK_SAFETENSORS_BLOCK_BYTES);
 
     int status = 0;
@@ -260,10 +342,11 @@ static void begin_block(struct stoker_checkpoint_save *save, struct stk_checkpoi
 {
     uint64_t begin = save->next_block * STK_SAFETENSORS_BLOCK_BYTES;
 
+    block->file = save->next_file;
     block->index = save->next_block++;
-    block->bytes = stk_min(STK_SAFETENSORS_BLOCK_BYTES, save->sink.file_bytes - begin);
+    block->bytes = stk_min(STK_SAFETENSORS_BLOCK_BYTES, save->sink.file_bytes[block->file] - begin);
     save->filling = block;
-    save->fill_at = stk_max(begin, save->layout.header_bytes);
+    save->fill_at = stk_max(begin, save->files[block->file].layout.header_bytes);
     memset(block->data, 0, save->fill_at - begin);
 }
 
@@ -291,6 +374,19 @@ static int failure(struct stoker_checkpoint_save *save, struct stoker_error *err
     return status;
 }
 
+/* Whether a block is left. Goes on to the next file behind the last block of one. */
+static bool has_next_block(struct stoker_checkpoint_save *save)
+{
+    while (save->next_file < save->file_count &&
+           save->next_block == save->files[save->next_file].block_count) {
+        save->next_file++;
+        save->next_tensor = 0;
+        save->next_block =
+            save->next_file < save->file_count ? save->files[save->next_file].first_block : 0;
+    }
+    return save->next_file < save->file_count;
+}
+
 /* Fills blocks. Returns 1 if the caller must copy a piece; 0 once all bytes are copied. */
 static int copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
                 struct stoker_checkpoint_piece *piece, struct stoker_error *error)
@@ -298,7 +394,7 @@ static int copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
     uint64_t until_ns = stk_engine_now(save->writer->engine) + (uint64_t)timeout_ms * 1000000u;
     int status = stk_engine_check(save->writer->engine, error);
 
-    while (status == 0 && (save->filling || save->next_block < save->block_count)) {
+    while (status == 0 && (save->filling || has_next_block(save))) {
         struct stk_checkpoint_block *block =
             save->filling
                 ? NULL
@@ -340,7 +436,8 @@ int stoker_checkpoint_save_copy(struct stoker_checkpoint_save *save, uint32_t ti
 
     if (save->pieces) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the save asks for pieces",
-                        "call stoker_checkpoint_save_copy_piece()", "'%.400s'", save->sink.name);
+                        "call stoker_checkpoint_save_copy_piece()", "'%.400s'",
+                        save->sink.names[STK_SAVE_SHARD]);
     }
     return copy(save, timeout_ms, &piece, error);
 }
@@ -375,7 +472,7 @@ int stoker_checkpoint_save_next(struct stoker_checkpoint_save *save, uint32_t ti
         }
     }
     status = stk_background_job_next(&save->job, timeout_ms, NULL, NULL, error);
-    full.bytes = save->sink.file_bytes;
+    full.bytes = save->sink.file_bytes[STK_SAVE_SHARD] + save->sink.file_bytes[STK_SAVE_SHARED];
     full.bytes_done = atomic_load_explicit(&save->bytes_done, memory_order_relaxed);
     full.files_done = status == STK_BACKGROUND_JOB_FINISHED;
     full.run_ns = stk_background_job_elapsed_ns(&save->job);
@@ -397,14 +494,19 @@ int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,
     if (!stk_background_job_is_finished(&save->job, &status) || status < 0) {
         return stk_fail(error, STOKER_ERROR_AGAIN, "the save is not finished",
                         "call stoker_checkpoint_save_next() until it returns 0", "'%.400s'",
-                        save->sink.name);
+                        save->sink.names[STK_SAVE_SHARD]);
     }
     *part_out =
-        (struct stoker_checkpoint_part){.bytes = save->sink.file_bytes,
+        (struct stoker_checkpoint_part){.bytes = save->sink.file_bytes[STK_SAVE_SHARD],
                                         .nan_count = (uint32_t)stk_min(save->nan, UINT32_MAX),
                                         .inf_count = (uint32_t)stk_min(save->inf, UINT32_MAX)};
-    memcpy(part_out->name, save->sink.name, sizeof part_out->name);
-    memcpy(part_out->root, save->layout.root, sizeof part_out->root);
+    memcpy(part_out->name, save->sink.names[STK_SAVE_SHARD], sizeof part_out->name);
+    memcpy(part_out->root, save->files[STK_SAVE_SHARD].root, sizeof part_out->root);
+    part_out->shared_bytes = save->sink.file_bytes[STK_SAVE_SHARED];
+    memcpy(part_out->shared_root, save->files[STK_SAVE_SHARED].root, sizeof part_out->root);
+    if (part_out->shared_bytes > 0) {
+        memcpy(part_out->shared_name, save->sink.names[STK_SAVE_SHARED], sizeof part_out->name);
+    }
     return 0;
 }
 

@@ -30,6 +30,9 @@ static int open_sink(struct stoker_checkpoint_save *save, struct stoker_error *e
         return 0;
     }
     status = stk_sink_open(&save->sink, error);
+    if (status == 0 && save->file_count > 1) {
+        stk_earlier_open(save);
+    }
     pthread_mutex_lock(&save->job.lock);
     if (status < 0) {
         stk_background_job_fail_locked(&save->job, status, error);
@@ -44,7 +47,7 @@ static int open_sink(struct stoker_checkpoint_save *save, struct stoker_error *e
 static struct stk_checkpoint_block *take_block(struct stoker_checkpoint_save *save,
                                                bool *finish_out)
 {
-    uint64_t blocks = save->block_count - save->first_block;
+    uint64_t blocks = save->all_blocks;
     struct stk_checkpoint_block *block = NULL;
 
     *finish_out = false;
@@ -70,17 +73,18 @@ static struct stk_checkpoint_block *take_block(struct stoker_checkpoint_save *sa
 static void hash_block(struct stoker_checkpoint_save *save,
                        const struct stk_checkpoint_block *block)
 {
+    const struct stk_safetensors *layout = &save->files[block->file].layout;
     struct stk_sha256_message messages[LEAVES_OF_A_BLOCK];
     uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES, end = begin + block->bytes;
-    uint64_t at = stk_max(begin, save->layout.header_bytes);
+    uint64_t at = stk_max(begin, layout->header_bytes);
     size_t count = 0;
 
     while (at < end) {
-        uint64_t leaf = (at - save->layout.header_bytes) / STK_SAFETENSORS_LEAF_BYTES;
+        uint64_t leaf = (at - layout->header_bytes) / STK_SAFETENSORS_LEAF_BYTES;
         size_t bytes = (size_t)stk_min(end - at, STK_SAFETENSORS_LEAF_BYTES);
 
         messages[count++] = (struct stk_sha256_message){block->data + (at - begin), bytes,
-                                                        save->layout.leaves + leaf * 32};
+                                                        layout->leaves + leaf * 32};
         at += bytes;
     }
     stk_sha256_many(messages, count);
@@ -107,7 +111,7 @@ static uint64_t tensor_of(const struct stk_safetensors *layout, uint64_t offset)
 static void count_block(struct stoker_checkpoint_save *save,
                         const struct stk_checkpoint_block *block)
 {
-    const struct stk_safetensors *layout = &save->layout;
+    const struct stk_safetensors *layout = &save->files[block->file].layout;
     uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES, end = begin + block->bytes;
     uint64_t at = stk_max(begin, layout->header_bytes);
     uint64_t index = at < end ? tensor_of(layout, at - layout->header_bytes) : 0;
@@ -129,17 +133,17 @@ static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoin
                        uint64_t *cpu_ns, struct stoker_error *error)
 {
     uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES;
-    uint64_t skip = stk_max(begin, save->layout.header_bytes) - begin;
+    uint64_t skip = stk_max(begin, save->files[block->file].layout.header_bytes) - begin;
     struct stk_view bytes = {block->data + skip, block->bytes - skip};
     bool hold = save->sink.place->remote && (skip > 0 || !stk_sink_has_parts(&save->sink));
     int status = 0;
 
-    if (!hold) {
+    if (!hold && !stk_earlier_has(save, block)) {
         uint64_t now_ns = stk_writer_cpu_ns();
 
         stk_writer_throttle(save->writer, bytes.bytes, now_ns - *cpu_ns, &save->job.stopping);
         *cpu_ns = now_ns;
-        status = stk_sink_write(&save->sink, begin + skip, bytes, error);
+        status = stk_sink_write(&save->sink, block->file, begin + skip, bytes, error);
     }
     atomic_fetch_add_explicit(&save->bytes_done, bytes.bytes, memory_order_relaxed);
     pthread_mutex_lock(&save->job.lock);
@@ -157,75 +161,113 @@ static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoin
     return status;
 }
 
-/* Writes the header, and the block that waited for it. */
-static int write_header(struct stoker_checkpoint_save *save, struct stk_view *whole,
-                        struct stoker_error *error)
+/* Writes the header of the file of a store, and the block that waited for it. */
+static int send_header(struct stoker_checkpoint_save *save, struct stk_view *whole,
+                       struct stoker_error *error)
 {
+    const struct stk_checkpoint_save_file *file = &save->files[STK_SAVE_SHARD];
     struct stk_checkpoint_block *held = save->locked.held; /* no other thread uses it any more */
-    uint64_t header = save->layout.header_bytes, at = 0;
+    uint64_t header = file->layout.header_bytes, at = 0;
     int status = 0;
 
-    if (!save->sink.place->remote) {
-        return stk_sink_write(&save->sink, 0, (struct stk_view){save->header, header}, error);
-    }
     if (held) {
         uint64_t begin = held->index * STK_SAFETENSORS_BLOCK_BYTES;
 
-        memcpy(held->data, save->header + begin, header - begin);
+        memcpy(held->data, file->header + begin, header - begin);
     }
     if (!stk_sink_has_parts(&save->sink)) {
         *whole = held ? (struct stk_view){held->data, held->bytes}
-                      : (struct stk_view){save->header, header};
+                      : (struct stk_view){file->header, header};
         return 0;
     }
     while (status == 0 && at < header) { /* parts that are all header */
-        struct stk_view part = {save->header + at,
+        struct stk_view part = {file->header + at,
                                 stk_min(header - at, STK_SAFETENSORS_BLOCK_BYTES)};
 
         if (part.bytes == STK_SAFETENSORS_BLOCK_BYTES || !held) {
-            status = stk_sink_write(&save->sink, at, part, error);
+            status = stk_sink_write(&save->sink, STK_SAVE_SHARD, at, part, error);
         }
         at += part.bytes;
     }
     if (status == 0 && held) {
-        status = stk_sink_write(&save->sink, held->index * STK_SAFETENSORS_BLOCK_BYTES,
-                                (struct stk_view){held->data, held->bytes}, error);
+        status =
+            stk_sink_write(&save->sink, STK_SAVE_SHARD, held->index * STK_SAFETENSORS_BLOCK_BYTES,
+                           (struct stk_view){held->data, held->bytes}, error);
     }
+    return status;
+}
+
+/* Makes the headers from the hashes and counts of all blocks, and writes them. */
+static int write_headers(struct stoker_checkpoint_save *save, struct stk_view *whole,
+                         struct stoker_error *error)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; status == 0 && i < save->file_count; i++) {
+        struct stk_checkpoint_save_file *file = &save->files[i];
+
+        for (uint64_t j = 0; j < file->layout.count; j++) {
+            save->nan += file->layout.counts[j].nan;
+            save->inf += file->layout.counts[j].inf;
+        }
+        status = stk_safetensors_header(&file->layout, &file->header, error);
+        if (status == 0) {
+            memcpy(file->root, file->layout.root, sizeof file->root);
+            status = save->sink.place->remote
+                         ? send_header(save, whole, error)
+                         : stk_sink_write(
+                               &save->sink, i, 0,
+                               (struct stk_view){file->header, file->layout.header_bytes}, error);
+        }
+    }
+    return status;
+}
+
+/* Makes the files of a save of one rank a step. */
+static int commit(struct stoker_checkpoint_save *save, struct stoker_error *error)
+{
+    struct stoker_checkpoint_part parts[STK_SAVE_FILES] = {0};
+    struct stk_step_manifest manifest = {.step = save->sink.step,
+                                         .ranks = 1,
+                                         .counted = true,
+                                         .nan = save->nan,
+                                         .inf = save->inf,
+                                         .values = save->values,
+                                         .files = parts,
+                                         .file_count = save->file_count};
+    int status;
+
+    for (uint32_t i = 0; i < save->file_count; i++) {
+        memcpy(parts[i].name, save->sink.names[i], sizeof parts[i].name);
+        memcpy(parts[i].root, save->files[i].root, sizeof parts[i].root);
+        parts[i].bytes = save->sink.file_bytes[i];
+    }
+    status = stk_checkpoint_commit_step(save->sink.place, &manifest, save->sink.id, error);
+    /* -EEXIST: the store has the manifest of another save. */
+    save->sink.manifest_sent = status != -EEXIST;
     return status;
 }
 
 static int finish(struct stoker_checkpoint_save *save, struct stoker_error *error)
 {
-    struct stoker_checkpoint_part part = {.bytes = save->sink.file_bytes};
-    struct stk_step_manifest manifest = {.step = save->sink.step,
-                                         .ranks = 1,
-                                         .counted = true,
-                                         .values = save->values,
-                                         .files = &part,
-                                         .file_count = 1};
     struct stk_view whole = {NULL, 0};
-    int status;
+    int status = write_headers(save, &whole, error);
 
-    for (uint64_t i = 0; i < save->layout.count; i++) {
-        save->nan += save->layout.counts[i].nan;
-        save->inf += save->layout.counts[i].inf;
+    if (status == 0 && save->file_count > 1) {
+        status = stk_earlier_finish(save, error);
     }
-    manifest.nan = save->nan;
-    manifest.inf = save->inf;
-    status = stk_safetensors_header(&save->layout, &save->header, error);
-
-    status = status < 0 ? status : write_header(save, &whole, error);
     status = status < 0 ? status : stk_sink_finish(&save->sink, whole, error);
     if (status == 0 && !save->sink.single && save->sink.ranks == 1) {
-        memcpy(part.name, save->sink.name, sizeof part.name);
-        memcpy(part.root, save->layout.root, sizeof part.root);
-        status = stk_checkpoint_commit_step(save->sink.place, &manifest, save->sink.id, error);
-        /* -EEXIST: the store has the manifest of another save. */
-        save->sink.manifest_sent = status != -EEXIST;
+        status = commit(save, error);
     }
     if (status == 0) {
-        atomic_fetch_add_explicit(&save->bytes_done, save->layout.header_bytes,
-                                  memory_order_relaxed);
+        for (uint32_t i = 0; i < save->file_count; i++) {
+            atomic_fetch_add_explicit(&save->bytes_done, save->files[i].layout.header_bytes,
+                                      memory_order_relaxed);
+        }
+        if (!save->sink.single && !save->sink.place->remote) {
+            stk_shared_remember(save);
+        }
         pthread_mutex_lock(&save->job.lock);
         save->locked.committed = true;
         pthread_mutex_unlock(&save->job.lock);

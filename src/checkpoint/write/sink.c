@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LINK_SUFFIX ".link"
 #define OLD_NS (86400u * UINT64_C(1000000000))
 
 static int fail_memory(const struct stk_checkpoint_sink *sink, struct stoker_error *error)
@@ -23,31 +24,36 @@ static int open_object(struct stk_checkpoint_sink *sink, struct stoker_error *er
     char step[STK_PLACE_NAME_BYTES];
     int status;
 
-    sink->path = stk_place_path(
-        sink->place, sink->single ? NULL : stk_place_step_name(sink->step, step), sink->name);
-    if (!sink->path) {
+    sink->paths[STK_SAVE_SHARD] =
+        stk_place_path(sink->place, sink->single ? NULL : stk_place_step_name(sink->step, step),
+                       sink->names[STK_SAVE_SHARD]);
+    if (!sink->paths[STK_SAVE_SHARD]) {
         return fail_memory(sink, error);
     }
     status = sink->single ? 0 : stk_checkpoint_check_absent(sink->place, sink->step, error);
-    status = status < 0 ? status : stk_object_url_parse(sink->path, &sink->object, error);
-    if (status < 0 || sink->file_bytes <= STK_SAFETENSORS_BLOCK_BYTES) {
+    status = status < 0 ? status
+                        : stk_object_url_parse(sink->paths[STK_SAVE_SHARD], &sink->object, error);
+    if (status < 0 || sink->file_bytes[STK_SAVE_SHARD] <= STK_SAFETENSORS_BLOCK_BYTES) {
         return status;
     }
-    if (sink->file_bytes > STK_UPLOAD_PARTS_MAX * (uint64_t)STK_SAFETENSORS_BLOCK_BYTES) {
+    if (sink->file_bytes[STK_SAVE_SHARD] >
+        STK_UPLOAD_PARTS_MAX * (uint64_t)STK_SAFETENSORS_BLOCK_BYTES) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "the state of a rank is too large for an object",
-                        "save on more ranks, at most 156 GiB on each", "'%.400s'", sink->path);
+                        "save on more ranks, at most 156 GiB on each", "'%.400s'",
+                        sink->paths[STK_SAVE_SHARD]);
     }
-    return stk_upload_open(&sink->upload, sink->place->store, sink->object, sink->file_bytes,
-                           &options, error);
+    return stk_upload_open(&sink->upload, sink->place->store, sink->object,
+                           sink->file_bytes[STK_SAVE_SHARD], &options, error);
 }
 
 /* Removes files that killed writers of this file left more than a day ago. */
 static void remove_old_parts(const struct stk_checkpoint_sink *sink)
 {
-    char prefix[sizeof STK_PLACE_HIDDEN + sizeof sink->name];
+    char prefix[sizeof STK_PLACE_HIDDEN + sizeof sink->names[0]];
     struct stk_io *io = sink->place->io;
     struct stk_listing listing = {0};
-    int bytes = snprintf(prefix, sizeof prefix, STK_PLACE_HIDDEN "%s-", sink->name);
+    int bytes =
+        snprintf(prefix, sizeof prefix, STK_PLACE_HIDDEN "%s-", sink->names[STK_SAVE_SHARD]);
 
     if (stk_io_list(io, sink->place->root, &listing, NULL) < 0) {
         return;
@@ -74,21 +80,22 @@ static void remove_old_parts(const struct stk_checkpoint_sink *sink)
 /* A file without a step: a hidden name that no other writer has, then NAME. */
 static int open_single(struct stk_checkpoint_sink *sink, struct stoker_error *error)
 {
-    char part[sizeof STK_PLACE_HIDDEN + sizeof sink->name + sizeof sink->id +
+    char part[sizeof STK_PLACE_HIDDEN + sizeof sink->names[0] + sizeof sink->id +
               sizeof STK_PLACE_PART_SUFFIX];
     int status;
 
-    snprintf(part, sizeof part, STK_PLACE_HIDDEN "%s-%s" STK_PLACE_PART_SUFFIX, sink->name,
-             sink->id);
-    sink->path = stk_place_path(sink->place, NULL, part);
-    sink->final = stk_place_path(sink->place, NULL, sink->name);
-    if (!sink->path || !sink->final) {
+    snprintf(part, sizeof part, STK_PLACE_HIDDEN "%s-%s" STK_PLACE_PART_SUFFIX,
+             sink->names[STK_SAVE_SHARD], sink->id);
+    sink->paths[STK_SAVE_SHARD] = stk_place_path(sink->place, NULL, part);
+    sink->final = stk_place_path(sink->place, NULL, sink->names[STK_SAVE_SHARD]);
+    if (!sink->paths[STK_SAVE_SHARD] || !sink->final) {
         return fail_memory(sink, error);
     }
     status = stk_place_make_root(sink->place, error);
     if (status == 0) {
         remove_old_parts(sink);
-        status = stk_io_create(sink->place->io, sink->path, true, &sink->output, error);
+        status = stk_io_create(sink->place->io, sink->paths[STK_SAVE_SHARD], true,
+                               &sink->outputs[STK_SAVE_SHARD], error);
         sink->file_made = status == 0;
     }
     return status;
@@ -103,9 +110,16 @@ static int open_step(struct stk_checkpoint_sink *sink, struct stoker_error *erro
     stk_place_part_name(sink->step, sink->id, STK_PLACE_PART_SUFFIX, folder);
     stk_place_part_name(sink->step, sink->id, STK_PLACE_LOCK_SUFFIX, lock);
     sink->folder = stk_place_path(sink->place, folder, NULL);
-    sink->path = stk_place_path(sink->place, folder, sink->name);
+    sink->paths[STK_SAVE_SHARD] = stk_place_path(sink->place, folder, sink->names[STK_SAVE_SHARD]);
     sink->lock_path = stk_place_path(sink->place, lock, NULL);
-    if (!sink->folder || !sink->path || !sink->lock_path) {
+    if (sink->file_bytes[STK_SAVE_SHARED] > 0) {
+        sink->paths[STK_SAVE_SHARED] =
+            stk_place_path(sink->place, folder, sink->names[STK_SAVE_SHARED]);
+        if (!sink->paths[STK_SAVE_SHARED]) {
+            return fail_memory(sink, error);
+        }
+    }
+    if (!sink->folder || !sink->paths[STK_SAVE_SHARD] || !sink->lock_path) {
         return fail_memory(sink, error);
     }
     status = stk_place_make_root(sink->place, error);
@@ -117,7 +131,12 @@ static int open_step(struct stk_checkpoint_sink *sink, struct stoker_error *erro
         status = stk_io_make_directory(io, sink->folder, sink->ranks == 1, error);
         sink->folder_made = status == 0;
     }
-    return status < 0 ? status : stk_io_create(io, sink->path, true, &sink->output, error);
+    for (uint32_t i = 0; status == 0 && i < STK_SAVE_FILES; i++) {
+        if (sink->paths[i]) {
+            status = stk_io_create(io, sink->paths[i], true, &sink->outputs[i], error);
+        }
+    }
+    return status;
 }
 
 int stk_sink_open(struct stk_checkpoint_sink *sink, struct stoker_error *error)
@@ -126,19 +145,21 @@ int stk_sink_open(struct stk_checkpoint_sink *sink, struct stoker_error *error)
                  : sink->single      ? open_single(sink, error)
                                      : open_step(sink, error);
 
-    return status < 0 || !sink->output
-               ? status
-               : stk_io_reserve(sink->place->io, sink->output, sink->file_bytes, error);
+    if (status == 0 && sink->outputs[STK_SAVE_SHARD]) {
+        status = stk_io_reserve(sink->place->io, sink->outputs[STK_SAVE_SHARD],
+                                sink->file_bytes[STK_SAVE_SHARD], error);
+    }
+    return status;
 }
 
-int stk_sink_write(struct stk_checkpoint_sink *sink, uint64_t offset, struct stk_view bytes,
-                   struct stoker_error *error)
+int stk_sink_write(struct stk_checkpoint_sink *sink, uint32_t file, uint64_t offset,
+                   struct stk_view bytes, struct stoker_error *error)
 {
     int status;
 
-    if (sink->output) {
-        return stk_io_write_at(sink->place->io, sink->output, offset, bytes.data, bytes.bytes,
-                               error);
+    if (sink->outputs[file]) {
+        return stk_io_write_at(sink->place->io, sink->outputs[file], offset, bytes.data,
+                               bytes.bytes, error);
     }
     status = stk_upload_send_part(sink->upload, (uint32_t)(offset / STK_SAFETENSORS_BLOCK_BYTES),
                                   bytes, error);
@@ -153,7 +174,7 @@ static int finish_object(struct stk_checkpoint_sink *sink, struct stk_view whole
                      ? stk_upload_commit(sink->upload, error)
                      : stk_upload_put(sink->place->store, sink->object, whole, &options, error);
 
-    stk_vfs_set_metadata(sink->place->io, sink->path, NULL);
+    stk_vfs_set_metadata(sink->place->io, sink->paths[STK_SAVE_SHARD], NULL);
     if (status == 0) {
         stk_upload_close(sink->upload, false);
         sink->upload = NULL;
@@ -161,23 +182,66 @@ static int finish_object(struct stk_checkpoint_sink *sink, struct stk_view whole
     return status;
 }
 
+/* The other name has a suffix until it replaces the file, so that a failure leaves the file. */
+int stk_sink_link(struct stk_checkpoint_sink *sink, const char *earlier)
+{
+    struct stk_io *io = sink->place->io;
+    const char *path = sink->paths[STK_SAVE_SHARED];
+    size_t bytes = strlen(path) + sizeof LINK_SUFFIX;
+    char *link = stk_alloc(bytes, 1);
+    int status = -ENOMEM;
+
+    if (link) {
+        snprintf(link, bytes, "%s" LINK_SUFFIX, path);
+        status = stk_io_link(io, earlier, link, NULL);
+    }
+    if (status == 0) {
+        status = stk_io_rename(io, link, path, false, NULL);
+        if (status < 0) {
+            (void)stk_io_remove(io, link, NULL);
+        }
+    }
+    if (status == 0) { /* what was written has no name any more */
+        stk_io_close_output(io, sink->outputs[STK_SAVE_SHARED]);
+        sink->outputs[STK_SAVE_SHARED] = NULL;
+    }
+    stk_free(link);
+    return status;
+}
+
 int stk_sink_finish(struct stk_checkpoint_sink *sink, struct stk_view whole,
                     struct stoker_error *error)
 {
     struct stk_io *io = sink->place->io;
-    int status;
+    int status = 0;
 
     if (sink->place->remote) {
         return finish_object(sink, whole, error);
     }
-    status = stk_io_sync_output(io, sink->output, error);
-    stk_io_close_output(io, sink->output);
-    sink->output = NULL;
+    for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
+        if (sink->outputs[i]) {
+            status = status < 0 ? status : stk_io_sync_output(io, sink->outputs[i], error);
+            stk_io_close_output(io, sink->outputs[i]);
+            sink->outputs[i] = NULL;
+        }
+    }
     if (sink->single) {
-        status = status < 0 ? status : stk_io_rename(io, sink->path, sink->final, false, error);
+        status = status < 0
+                     ? status
+                     : stk_io_rename(io, sink->paths[STK_SAVE_SHARD], sink->final, false, error);
         return status < 0 ? status : stk_io_sync_directory(io, sink->place->root, error);
     }
     return status < 0 ? status : stk_io_sync_directory(io, sink->folder, error);
+}
+
+static void close_outputs(struct stk_checkpoint_sink *sink)
+{
+    for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
+        if (sink->outputs[i]) {
+            stk_io_close_output(sink->place->io, sink->outputs[i]);
+            sink->outputs[i] = NULL;
+        }
+    }
 }
 
 void stk_sink_close(struct stk_checkpoint_sink *sink)
@@ -187,13 +251,14 @@ void stk_sink_close(struct stk_checkpoint_sink *sink)
     }
     stk_upload_close(sink->upload, true);
     stk_object_url_free(sink->object);
-    stk_io_close_output(sink->place->io, sink->output);
+    close_outputs(sink);
     if (sink->lock && sink->ranks > 1) { /* a commit has renamed it; else a rank failed */
         (void)stk_place_remove_folder(sink->place, sink->folder, NULL);
     }
     stk_io_unlock(sink->place->io, sink->lock);
     stk_free(sink->folder);
-    stk_free(sink->path);
+    stk_free(sink->paths[STK_SAVE_SHARD]);
+    stk_free(sink->paths[STK_SAVE_SHARED]);
     stk_free(sink->final);
     stk_free(sink->lock_path);
     *sink = (struct stk_checkpoint_sink){0};
@@ -210,23 +275,24 @@ void stk_sink_abort(struct stk_checkpoint_sink *sink)
         stk_upload_close(sink->upload, true);
         sink->upload = NULL;
     }
-    if (sink->output) {
-        stk_io_close_output(io, sink->output);
-        sink->output = NULL;
-    }
+    close_outputs(sink);
     if (sink->place->remote) {
         /* The store may have committed a manifest whose answer was lost: then the step needs the
          * object. The object has a name of its own: gc() removes it if no manifest names it. */
         if (sink->object && !sink->single && !sink->manifest_sent) {
-            (void)stk_place_remove(sink->place, sink->path, NULL);
+            (void)stk_place_remove(sink->place, sink->paths[STK_SAVE_SHARD], NULL);
         }
         return;
     }
     if (sink->single && sink->file_made) {
-        (void)stk_io_remove(io, sink->path, NULL);
+        (void)stk_io_remove(io, sink->paths[STK_SAVE_SHARD], NULL);
     }
     if (sink->folder_made) {
-        (void)stk_io_remove(io, sink->path, NULL);
+        for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
+            if (sink->paths[i]) {
+                (void)stk_io_remove(io, sink->paths[i], NULL);
+            }
+        }
         if (sink->ranks == 1) {
             (void)stk_place_remove_folder(sink->place, sink->folder, NULL);
         } else {

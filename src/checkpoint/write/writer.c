@@ -76,6 +76,7 @@ int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
     writer->threads = (uint32_t)stk_min(stk_max(writer->threads, 1), writer->blocks_max - 1);
     writer->locked.bytes_per_s_max = options.bytes_per_s_max;
     writer->locked.cpu_percent_max = options.cpu_percent_max;
+    writer->shared_bytes_min = STK_SHARED_BYTES_MIN;
     writer->references = 1;
     pthread_mutex_init(&writer->lock, NULL);
     stk_cond_init(&writer->freed);
@@ -97,6 +98,7 @@ void stk_writer_release(struct stoker_checkpoint_writer *writer)
         stk_pages_free(block->data, STK_SAFETENSORS_BLOCK_BYTES);
         stk_free(block);
     }
+    stk_shared_forget(writer->locked.previous);
     pthread_cond_destroy(&writer->freed);
     pthread_mutex_destroy(&writer->lock);
     stk_place_deinit(&writer->place);

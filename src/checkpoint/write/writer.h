@@ -33,28 +33,46 @@
 struct stk_object_url;
 struct stk_upload;
 
+/* A save writes its tensors into one file, or those that did not change for some saves into a
+ * second one, which later steps share: see shared.c. */
+#define STK_SAVE_SHARD 0u
+#define STK_SAVE_SHARED 1u
+#define STK_SAVE_FILES 2u
+#define STK_SHARED_TENSOR_BYTES_MIN (2u << 20) /* has a leaf of its own */
+#define STK_SHARED_BYTES_MIN (16u << 20)       /* of all: less is not worth a file */
+
 /* Bytes of a file, at index * STK_SAFETENSORS_BLOCK_BYTES. */
 struct stk_checkpoint_block {
     struct stk_checkpoint_block *next;
     uint8_t *data; /* owned; pages */
+    uint32_t file; /* of its save */
     uint64_t index;
     size_t bytes;
+};
+
+/* The files of a save that is over, and which of their tensors had not changed since the one
+ * before. */
+struct stk_checkpoint_previous {
+    struct stk_safetensors layouts[STK_SAVE_FILES]; /* owned */
+    bool *unchanged[STK_SAVE_FILES];                /* owned; by tensor */
 };
 
 struct stoker_checkpoint_writer {
     struct stoker_engine *engine; /* held; const after open, as all down to the lock */
     struct stk_checkpoint_place place;
     uint32_t threads, blocks_max;
+    uint64_t shared_bytes_min; /* STK_SHARED_BYTES_MIN; tests have less */
     _Atomic uint32_t references;
     pthread_mutex_t lock;
     pthread_cond_t freed; /* a block became free; with lock */
     struct {              /* with lock */
         struct stk_checkpoint_block *free;
         uint32_t allocated;
-        uint64_t bytes_per_s_max;           /* 0: no limit */
-        uint32_t cpu_percent_max;           /* of all cores; 0: no limit */
-        uint32_t changes;                   /* of the limits */
-        uint64_t rate_turn_ns, cpu_turn_ns; /* when the limits allow the next write */
+        struct stk_checkpoint_previous *previous; /* owned; NULL: none */
+        uint64_t bytes_per_s_max;                 /* 0: no limit */
+        uint32_t cpu_percent_max;                 /* of all cores; 0: no limit */
+        uint32_t changes;                         /* of the limits */
+        uint64_t rate_turn_ns, cpu_turn_ns;       /* when the limits allow the next write */
     } locked;
 };
 
@@ -73,21 +91,22 @@ uint64_t stk_writer_cpu_ns(void);
 void stk_writer_throttle(struct stoker_checkpoint_writer *writer, uint64_t bytes, uint64_t cpu_ns,
                          const _Atomic bool *stopping);
 
-/* Where the file of a save goes. */
+/* Where the files of a save go. */
 struct stk_checkpoint_sink {
     const struct stk_checkpoint_place *place; /* borrowed */
-    uint64_t step, file_bytes;
+    uint64_t step;
+    uint64_t file_bytes[STK_SAVE_FILES]; /* 0: there is no such file */
     uint32_t rank, ranks;
     char id[STK_PLACE_ID_BYTES_MAX + 1];
-    char name[80];                           /* of the file */
-    bool single;                             /* a file without a step */
-    char *folder, *path, *final, *lock_path; /* owned. A folder: .part, the file in it, the final
-                                                name; a store: NULL, the URL, NULL */
-    struct stk_file_lock *lock;              /* NULL: none */
-    struct stk_output *output;               /* NULL: a store */
-    struct stk_object_url *object;           /* NULL: a folder */
-    struct stk_upload *upload;               /* NULL: a folder, or one request */
-    bool folder_made, file_made;             /* file_made: that of a file without a step */
+    char names[STK_SAVE_FILES][80];
+    bool single;                                /* a file without a step */
+    char *folder, *final, *lock_path;           /* owned. A folder: .part, the final name */
+    char *paths[STK_SAVE_FILES];                /* owned: in .part; a store: the URL */
+    struct stk_file_lock *lock;                 /* NULL: none */
+    struct stk_output *outputs[STK_SAVE_FILES]; /* NULL: a store, or no such file */
+    struct stk_object_url *object;              /* NULL: a folder */
+    struct stk_upload *upload;                  /* NULL: a folder, or one request */
+    bool folder_made, file_made;                /* file_made: that of a file without a step */
     bool manifest_sent; /* to a store, which may have it although its answer was an error */
 };
 
@@ -98,11 +117,15 @@ static inline bool stk_sink_has_parts(const struct stk_checkpoint_sink *sink)
 {
     return sink->upload != NULL;
 }
-/* Writes bytes at a multiple of the block size (a file: at any offset). Any thread. */
-int stk_sink_write(struct stk_checkpoint_sink *sink, uint64_t offset, struct stk_view bytes,
-                   struct stoker_error *error);
-/* After all bytes were written: makes the file durable under its name. whole: the bytes of a file
- * that is sent in one request. */
+/* Writes bytes of a file at a multiple of the block size (not in a store: at any offset). Any
+ * thread. */
+int stk_sink_write(struct stk_checkpoint_sink *sink, uint32_t file, uint64_t offset,
+                   struct stk_view bytes, struct stoker_error *error);
+/* Replaces the shared file by another name of an earlier one with the same content. After an error
+ * it is as before. */
+int stk_sink_link(struct stk_checkpoint_sink *sink, const char *earlier);
+/* After all bytes were written: makes the files durable under their names. whole: the bytes of a
+ * file that is sent in one request. */
 int stk_sink_finish(struct stk_checkpoint_sink *sink, struct stk_view whole,
                     struct stoker_error *error);
 /* Removes everything that open and write left. */
@@ -117,24 +140,43 @@ int stk_checkpoint_commit_step(const struct stk_checkpoint_place *place,
 int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64_t step,
                                 struct stoker_error *error);
 
+/* The shared file of an earlier step, which may have the content that is being written. */
+struct stk_checkpoint_earlier {
+    char *path;            /* owned; NULL: there is none */
+    struct stk_file *file; /* owned */
+    struct stk_safetensors layout;
+    bool *skipped; /* owned; by block: was not written, since its hashes are those of this file */
+    _Atomic bool differs; /* a block has other hashes: all others are written */
+};
+
+/* A file of a save. */
+struct stk_checkpoint_save_file {
+    struct stk_safetensors layout;     /* leaves: each thread writes those of its block */
+    const void **sources;              /* owned: data of the tensors, by place; the caller's */
+    uint64_t first_block, block_count; /* with tensors: first_block to block_count - 1 */
+    uint8_t *header;                   /* owned; the thread that finishes */
+    uint8_t root[32];                  /* after the header */
+};
+
 struct stoker_checkpoint_save {
     struct stoker_checkpoint_writer *writer; /* held; const after open, as all down to the job */
-    struct stk_safetensors layout;           /* leaves: each thread writes those of its block */
     /* Reads bytes of the tensor that the caller numbered `source`; NULL: they are in sources. */
     int (*read)(void *context, uint32_t source, uint64_t offset, void *data, uint64_t bytes,
                 struct stoker_error *error);
     void *read_context;
-    const void **sources;              /* owned: data of the tensors, by place; the caller's */
-    char *values;                      /* owned; NULL: {} */
-    uint64_t first_block, block_count; /* with tensors: first_block to block_count - 1 */
+    struct stk_checkpoint_save_file files[STK_SAVE_FILES];
+    uint32_t file_count;
+    char *values;        /* owned; NULL: {} */
+    uint64_t all_blocks; /* with tensors, of all files */
     struct stk_checkpoint_sink sink;
+    struct stk_checkpoint_earlier earlier; /* the thread that opens the sink; then const */
     struct stk_background_job job;
-    uint64_t next_block, next_tensor;     /* the caller's thread: what it copies next */
+    uint32_t next_file; /* the caller's thread: what it copies next, as the next ones */
+    uint64_t next_block, next_tensor;
     struct stk_checkpoint_block *filling; /* the caller's thread: is filled up to fill_at, an offset
-                                             in the file; NULL: none */
+                                             in its file; NULL: none */
     uint64_t fill_at;
     bool pieces;       /* the caller copies tensors without data; const after open */
-    uint8_t *header;   /* owned; the thread that finishes */
     uint64_t nan, inf; /* that thread; then const */
     _Atomic uint64_t bytes_done;
     pthread_cond_t work; /* with job.lock */
@@ -158,6 +200,25 @@ stk_checkpoint_save_set_reader(struct stoker_checkpoint_save *save,
     save->read = read;
     save->read_context = context;
 }
+
+/* shared.c: which tensors did not change, and what an earlier step has of them. */
+/* Marks the tensors that go into the shared file. Returns how many there are. */
+size_t stk_shared_choose(struct stoker_checkpoint_writer *writer,
+                         const struct stoker_checkpoint_tensor *tensors, size_t count,
+                         bool *shared);
+/* Compares the files of a finished save with those of the one before, and remembers them. Takes
+ * the layouts of the save. */
+void stk_shared_remember(struct stoker_checkpoint_save *save);
+void stk_shared_forget(struct stk_checkpoint_previous *previous); /* takes; NULL is allowed */
+/* Finds the shared file of an earlier step; without one, *earlier stays zeroed. */
+void stk_earlier_open(struct stoker_checkpoint_save *save);
+void stk_earlier_close(struct stoker_checkpoint_save *save);
+/* Whether a block needs no write, since the earlier file has its leaves. Any thread. */
+bool stk_earlier_has(struct stoker_checkpoint_save *save, const struct stk_checkpoint_block *block);
+/* After all blocks and the header are written: makes the shared file a name of the earlier one, or
+ * writes the blocks that were skipped. */
+int stk_earlier_finish(struct stoker_checkpoint_save *save, struct stoker_error *error);
+
 /* save_run.c: what each thread of a save does. */
 int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error *error);
 

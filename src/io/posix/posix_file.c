@@ -132,6 +132,7 @@ void stk_posix_stat_convert(const struct stat *from, struct stk_stat *to)
         .device = from->st_dev,
         .inode = from->st_ino,
         .kind = stk_posix_entry_kind(from),
+        .links = (uint64_t)from->st_nlink,
         .ctime_ns = (uint64_t)from->st_ctim.tv_sec * NANOSECONDS + (uint64_t)from->st_ctim.tv_nsec,
         .mode = from->st_mode & 0777,
     };
