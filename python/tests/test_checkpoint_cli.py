@@ -3,6 +3,7 @@
 import json
 import math
 import subprocess
+import tarfile
 
 import numpy
 import pytest
@@ -119,3 +120,34 @@ def test_usage(run, tmp_path):
     words("ls", tmp_path / "none", status=3)
     (tmp_path / "empty").mkdir()
     words("verify", tmp_path / "empty", status=1)
+
+
+def failure(*arguments, status):
+    done = command("ckpt", *map(str, arguments))
+    assert done.returncode == status and not done.stdout, done
+    return done.stderr
+
+
+def test_places_without_steps(tmp_path):
+    """The error names what the path is, and what to do."""
+    (tmp_path / "empty").mkdir()
+    for action in (["ls"], ["ls", "--json"], ["verify", "--all"]):
+        said = failure(*action, tmp_path / "empty", status=1)
+        assert "there are no steps" in said and "empty" in said
+    member = tmp_path / "member.txt"
+    member.write_text("x")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(member)
+    (tmp_path / "a.gguf").write_bytes(b"GGUF" + bytes(100))
+    (tmp_path / "a.pkl").write_bytes(b"\x80\x04N.")
+    for name, text in (
+        ("a.tar", "tar archive"),
+        ("a.gguf", "GGUF"),
+        ("a.pkl", "pickle"),
+        ("member.txt", "no checkpoint"),
+    ):
+        for action in ("inspect", "verify"):
+            said = failure(action, tmp_path / name, status=3)
+            assert text in said and name in said and "Not a directory" not in said
+    for action in (["ls"], ["gc", "--keep-last", 1]):
+        assert "a file, not a folder" in failure(*action, tmp_path / "a.tar", status=3)

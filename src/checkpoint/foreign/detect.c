@@ -7,12 +7,13 @@
 
 #include "checkpoint/layout/safetensors.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define INDEX_BYTES_MAX (256u << 20)
-#define FIRST_BYTES 16u
+#define FIRST_BYTES 512u
 
 /* Whether a folder has a file of this name. */
 static int has_file(const struct stk_checkpoint_place *place, const char *name, bool *found_out,
@@ -50,6 +51,41 @@ static int detect_folder(const struct stk_checkpoint_place *place, const char **
     return status;
 }
 
+/* Fails for a file that is no checkpoint, and says what it is. */
+static int fail_other_file(const char *path, const uint8_t *first, size_t bytes,
+                           struct stoker_error *error)
+{
+    static const struct {
+        uint32_t at, count;
+        const char *magic, *what, *advice;
+    } kinds[] = {
+        {257, 5, "ustar", "the file is a tar archive, not a checkpoint",
+         "'stoker info' describes tars; extract a checkpoint that is inside first"},
+        {0, 2, "\x1f\x8b", "the file is compressed with gzip, and is no checkpoint",
+         "decompress it; 'stoker info' describes tars"},
+        {0, 4, "\x28\xb5\x2f\xfd", "the file is compressed with zstd, and is no checkpoint",
+         "decompress it; 'stoker info' describes tars"},
+        {0, 4, "GGUF", "GGUF files are not supported",
+         "use the safetensors files that it was made from"},
+        {0, 8, "\x89HDF\r\n\x1a\n", "HDF5 files are not supported",
+         "load it with its tool, and save it with stoker.save()"},
+        {0, 6, "\x93NUMPY", "the file is one array of NumPy, not a checkpoint",
+         "load it with numpy.load(), and save it with stoker.save()"},
+        {0, 1, "\x80", "the file is a pickle, which stoker does not execute",
+         "load it with its tool, and save it with stoker.save()"},
+    };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (kinds[i].at + kinds[i].count <= bytes &&
+            memcmp(first + kinds[i].at, kinds[i].magic, kinds[i].count) == 0) {
+            return stk_fail(error, -ENOTDIR, kinds[i].what, kinds[i].advice, "'%.400s'", path);
+        }
+    }
+    return stk_fail(error, -ENOTDIR, "the file is no checkpoint",
+                    "pass a .safetensors file, a zip file of torch.save(), or a folder", "'%.400s'",
+                    path);
+}
+
 static int detect_file(const struct stk_checkpoint_place *place, const char **kind_out,
                        struct stoker_error *error)
 {
@@ -82,6 +118,8 @@ static int detect_file(const struct stk_checkpoint_place *place, const char **ki
     } else if (got > 8 && first[8] == '{' &&
                stk_safetensors_length(first, stat.bytes, &header, NULL) == 0) {
         *kind_out = "safetensors";
+    } else {
+        return fail_other_file(place->root, first, (size_t)got, error);
     }
     return 0;
 }

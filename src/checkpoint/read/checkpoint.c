@@ -421,7 +421,7 @@ static int open_other(struct stoker_checkpoint **checkpoint_out, struct stoker_e
                       : stk_fail_memory(&other, "checkpoint");
         stk_free(path);
     }
-    if (!kind && status != STOKER_ERROR_UNSUPPORTED) {
+    if (!kind && status != STOKER_ERROR_UNSUPPORTED && status != -ENOTDIR) {
         return failure;
     }
     if (status < 0 && error) {
@@ -436,6 +436,11 @@ int stk_checkpoint_steps(const struct stk_checkpoint_place *place, uint64_t **st
     struct stk_listing listing = {0};
     int status = stk_io_list(place->io, place->root, &listing, error);
 
+    if (status == -ENOTDIR) {
+        return stk_fail(error, status, "this is a file, not a folder with steps",
+                        "pass the folder; 'stoker ckpt inspect' and 'verify' read one file",
+                        "'%.400s'", place->root);
+    }
     if (status < 0) {
         return status;
     }

@@ -36,6 +36,9 @@ uint32_t ckpt_element_bytes(const char *dtype); /* 0: no number of whole bytes *
 /* [3, 4], in text[64] */
 const char *ckpt_shape(const struct stoker_checkpoint_tensor_info *info, char text[64]);
 
+/* Says that a place has no steps. Returns the exit status. */
+int ckpt_no_steps(const char *path);
+
 /* Draws the live line of a load or task. */
 void ckpt_draw(const struct stoker_checkpoint_progress *progress);
 /* Compares the files with their seal. *sealed_out: whether there is one. */

@@ -172,6 +172,9 @@ int ckpt_verify(const struct args *args, struct stoker_engine *engine)
         return term_error(status, &error);
     }
     main_defer_signals(true);
+    if (stoker_checkpoint_list_at(list, 0, &step, NULL) != 1) {
+        worst = ckpt_no_steps(args->paths[0]);
+    }
     for (uint64_t i = 0;
          worst < EXIT_SIGNAL && stoker_checkpoint_list_at(list, i, &step, NULL) == 1; i++) {
         if (step.status != STOKER_CHECKPOINT_INCOMPLETE) {

@@ -34,7 +34,7 @@ const struct command command_ckpt = {
         "  rm PATH        --step N: removes a step\n"
         "  gc PATH        applies --keep-last, --keep-every and --keep-best, and removes what\n"
         "                 dead saves left; --dry-run only counts\n\n"
-        "Exit status 1: a step is damaged, or the two differ.\n",
+        "Exit status 1: a step is damaged, the two differ, or there is no step.\n",
     .run = run,
 };
 
@@ -153,21 +153,29 @@ static void print_step(const struct args *args, const struct stoker_checkpoint_s
     putchar('\n');
 }
 
+int ckpt_no_steps(const char *path)
+{
+    term_fail("there are no steps", path,
+              "pass the folder or prefix that has step-... in it, as saves were given it");
+    return EXIT_FINDINGS;
+}
+
 static int run_ls(const struct args *args, struct stoker_engine *engine)
 {
     struct stoker_checkpoint_step step = {.struct_size = sizeof step};
     struct stoker_checkpoint_list *list = NULL;
     struct stoker_error error = {0};
+    uint64_t count = 0;
     int status = stoker_checkpoint_list_open(&list, engine, args->paths[0], &error);
 
     if (status < 0) {
         return term_error(status, &error);
     }
-    for (uint64_t i = 0; stoker_checkpoint_list_at(list, i, &step, NULL) == 1; i++) {
+    for (; stoker_checkpoint_list_at(list, count, &step, NULL) == 1; count++) {
         print_step(args, &step);
     }
     stoker_checkpoint_list_close(list);
-    return EXIT_FINE;
+    return count > 0 ? EXIT_FINE : ckpt_no_steps(args->paths[0]);
 }
 
 /* ---- pin, unpin, rm, gc ---- */
@@ -255,7 +263,7 @@ static int run_gc(const struct args *args, struct stoker_engine *engine)
                                                    .dry_run = args->dry_run};
     struct stoker_checkpoint_gc_result result = {.struct_size = sizeof result};
     struct stoker_error error = {0};
-    char metric[200];
+    char metric[200], bytes[TERM_NUMBER_BYTES];
     int status;
 
     if (args->keep_best && !parse_best(args->keep_best, metric, sizeof metric, &options)) {
@@ -275,6 +283,9 @@ static int run_gc(const struct args *args, struct stoker_engine *engine)
         json_u64("steps_removed", result.steps_removed);
         json_u64("steps_left", result.steps_left);
         json_u64("saves_removed", result.saves_removed);
+        json_u64("shared_files", result.shared_files);
+        json_u64("shared_names", result.shared_names);
+        json_u64("shared_bytes", result.shared_bytes);
         json_bool("dry_run", args->dry_run);
         json_close('}');
         return EXIT_FINE;
@@ -283,5 +294,10 @@ static int run_gc(const struct args *args, struct stoker_engine *engine)
            args->dry_run ? "would remove" : "removed", (unsigned long long)result.steps_removed,
            (unsigned long long)result.steps_left, args->dry_run ? "would remove" : "removed",
            (unsigned long long)result.saves_removed);
+    if (result.shared_files > 0) {
+        printf("%llu files with unchanged tensors have %llu names in these steps: %s are saved\n",
+               (unsigned long long)result.shared_files, (unsigned long long)result.shared_names,
+               term_bytes(bytes, result.shared_bytes));
+    }
     return EXIT_FINE;
 }
