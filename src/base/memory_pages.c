@@ -152,6 +152,20 @@ void stk_pages_populate(void *pages, size_t bytes)
     }
 }
 
+void stk_pages_provide(void *memory, size_t bytes)
+{
+    uint8_t *end = (uint8_t *)memory + bytes;
+    uint8_t *at = (uint8_t *)stk_round_up((uintptr_t)memory, HUGE_BYTES);
+
+    for (; at < end && (size_t)(end - at) >= HUGE_BYTES; at += HUGE_BYTES) {
+        unsigned char present = 1;
+
+        if (mincore(at, 1, &present) == 0 && !(present & 1)) {
+            fill_step(at);
+        }
+    }
+}
+
 void stk_pages_free(void *pages, size_t bytes)
 {
     if (pages) {

@@ -6,6 +6,7 @@
 #include "test/t.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 static void test_pages(void)
 {
@@ -32,6 +33,38 @@ static void test_pages(void)
     T_TRUE("none", stk_pages_reserve(2u << 20) == NULL);
     T_TRUE("too many", stk_pages_alloc(SIZE_MAX) == NULL);
     T_EQ("no leak", stk_mem_alive(), alive);
+}
+
+static size_t present_pages(uint8_t *memory, size_t bytes)
+{
+    static unsigned char present[4096];
+    size_t count = 0;
+
+    T_EQ("mincore", mincore(memory, bytes, present), 0);
+    for (size_t i = 0; i < bytes / 4096; i++) {
+        count += present[i] & 1;
+    }
+    return count;
+}
+
+/* Only the units of 2 MiB inside of the given memory are provided, and contents stay. */
+static void test_provide(void)
+{
+    size_t bytes = 8u << 20, half = 1u << 20;
+    uint8_t *memory = stk_pages_reserve(bytes);
+
+    T_TRUE("memory", memory != NULL);
+    T_EQ("none yet", present_pages(memory, bytes), 0);
+    memory[4u << 20] = 9; /* the unit is in use: stays as it is */
+    stk_pages_provide(memory + half, bytes - 2 * half);
+    T_EQ("the first unit is not inside", present_pages(memory, 2u << 20), 0);
+    T_EQ("the last one, too", present_pages(memory + (6u << 20), 2u << 20), 0);
+#ifdef MADV_POPULATE_WRITE
+    T_EQ("the second one is", present_pages(memory + (2u << 20), 2u << 20), 512);
+#endif
+    T_TRUE("zeros", memory[3u << 20] == 0 && memory[4u << 20] == 9);
+    stk_pages_provide(memory + 100, 100);
+    stk_pages_free(memory, bytes);
 }
 
 /* How many of n times huge pages are taken where both cost so much. */
@@ -76,5 +109,6 @@ int main(void)
 {
     test_page_choice();
     test_pages();
+    test_provide();
     return t_finish();
 }

@@ -20,6 +20,7 @@
 #define LOCAL_THREADS 8u
 #define REMOTE_THREADS 16u
 #define COLD_SHARE_MIN 8u /* one page in so many is missing: the disk is read directly */
+#define PROVIDE_BYTES ((uint64_t)2 << 20) /* unit of stk_pages_provide */
 #define REAP_MS 100u
 #define SLOT_BYTES (STK_SAFETENSORS_LEAF_BYTES + STK_IO_ALIGN) /* a leaf at any offset */
 #define SCRATCH_BYTES (TASK_LEAVES * (size_t)SLOT_BYTES)
@@ -340,6 +341,25 @@ static void start_reads(struct reader *reader, struct batch *batch)
     submit(reader, batch);
 }
 
+/* Memory of the caller that was never used costs a page fault for each 4 KiB. Provides the memory
+ * of the large ranges of a task in larger units, while its reads are in flight. */
+static void provide_memory(const struct stoker_checkpoint_load *load, const struct batch *batch)
+{
+    uint64_t begin = batch->targets[0].begin, end = batch->targets[batch->task.count - 1].end;
+
+    for (size_t i = batch->task.item;
+         i < load->item_count && load->items[i].file == batch->task.file &&
+         load->items[i].begin < end;
+         i++) {
+        const struct item *item = &load->items[i];
+        uint64_t from = stk_max(item->begin, begin), to = stk_min(item->end, end + PROVIDE_BYTES);
+
+        if (item->buffer && from < to && item->end - item->begin >= 2 * PROVIDE_BYTES) {
+            stk_pages_provide(item->buffer + (from - item->begin), to - from);
+        }
+    }
+}
+
 /* Takes a task, and reads it, or starts its reads. Leaves the batch inactive if there is none. */
 static int start_batch(struct reader *reader, struct batch *batch, struct stoker_error *error)
 {
@@ -359,9 +379,9 @@ static int start_batch(struct reader *reader, struct batch *batch, struct stoker
     }
     if (batch->cold) {
         start_reads(reader, batch);
-        return 0;
     }
-    return read_targets(load, &batch->task, batch->targets, error);
+    provide_memory(load, batch);
+    return batch->cold ? 0 : read_targets(load, &batch->task, batch->targets, error);
 }
 
 /* Returns 0, or the error of a read of a batch. */
