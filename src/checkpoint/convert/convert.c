@@ -298,12 +298,7 @@ static int check_destination(struct stoker_checkpoint_task *convert, struct stok
     case STOKER_CHECKPOINT_KIND_SAFETENSORS:
         return split_file(convert, error);
     case STOKER_CHECKPOINT_KIND_TORCH:
-        return !stk_io_is_url(convert->destination)
-                   ? 0
-                   : stk_fail(error, STOKER_ERROR_UNSUPPORTED,
-                              "a file of torch is not written to a URL",
-                              "convert it to a local file, and copy that with 'stoker cp'",
-                              "'%.400s'", convert->destination);
+        return 0;
     default:
         return fail_destination("the kind of the destination is unknown",
                                 "use a value of enum stoker_checkpoint_kind", convert->destination,

@@ -32,7 +32,7 @@ void stk_convert_plan_deinit(struct stk_convert_plan *plan); /* zeroed is allowe
 /* Reads bytes of an output. */
 int stk_convert_read(struct stk_convert_plan *plan, uint64_t output, uint64_t offset, void *data,
                      uint64_t bytes, struct stoker_error *error);
-/* Writes a file that torch.load(weights_only=True) reads. path: a local one. */
+/* Writes a file or object that torch.load(weights_only=True) reads. */
 int stk_convert_write_torch(struct stk_convert_plan *plan, struct stk_io *io, const char *path,
                             struct stoker_error *error);
 /* torch_pickle.c: the pickle of the tree; storages have the numbers of outputs. */

@@ -1,7 +1,8 @@
 /* Goal: a conversion and a copy change no value, a repair replaces what is damaged and only that,
  * and a seal finds a changed byte.
  * Method: a step of two tensors, through each action in a folder; damaged files between them.
- * Covers convert.c, convert_plan.c, torch_pickle.c, torch_zip.c, copy_step.c, seal_files.c,
+ * Covers convert.c, convert_plan.c, torch_pickle.c, torch_zip.c, copy_step.c, copy_blocks.c,
+ * repair_step.c, seal_files.c,
  * task_account.c. (ckpt_convert.c: python/tests/test_checkpoint_convert.py.) */
 #include "base/mem.h"
 #include "checkpoint/convert/convert.h"
@@ -192,6 +193,39 @@ static void test_copy_and_repair(void)
     change_byte(path_of("run/step-0000000005/shard-00000.safetensors"), 1500000);
 }
 
+/* Two places with damage in different leaves: each repairs the other one. */
+static void test_repair_of_leaves(void)
+{
+    struct stoker_checkpoint_task_options repair = {.action = STOKER_CHECKPOINT_REPAIR};
+    const char *run = path_of("run/step-0000000005/shard-00000.safetensors");
+    const char *copy = path_of("copy/step-0000000005/shard-00000.safetensors");
+    struct stoker_error error = {0};
+    uint64_t files;
+
+    change_byte(copy, 1500000);
+    change_byte(run, 2200000);
+    repair.source = path_of("run");
+    repair.destination = path_of("copy");
+    T_EQ("repair", run_task(repair, &files, &error), 0);
+    T_EQ("one", files, 1);
+    check("copy", "stoker");
+    repair.source = path_of("copy");
+    repair.destination = path_of("run");
+    T_EQ("repair", run_task(repair, &files, &error), 0);
+    T_EQ("one", files, 1);
+    check("run", "stoker");
+    change_byte(copy, 1500000);
+    change_byte(run, 1500001); /* the same leaf: no place has it */
+    T_EQ("repair", run_task(repair, &files, &error), STOKER_ERROR_CORRUPT);
+    T_HAS("names the file", error.where, "shard-00000.safetensors");
+    T_TRUE("names the leaf", error.offset <= 1500000 && error.offset + (1u << 20) > 1500000);
+    change_byte(copy, 1500000);
+    T_EQ("repair", run_task(repair, &files, &error), 0);
+    T_EQ("cut", truncate(run, 2000000), 0);
+    T_EQ("repair", run_task(repair, &files, &error), 0);
+    check("run", "stoker");
+}
+
 static void test_seal(void)
 {
     struct stoker_checkpoint_task_options seal = {.action = STOKER_CHECKPOINT_SEAL};
@@ -225,6 +259,7 @@ int main(void)
     save();
     test_conversions();
     test_copy_and_repair();
+    test_repair_of_leaves();
     test_seal();
     stoker_engine_close(engine);
     T_EQ("memory", stk_mem_alive(), 0);

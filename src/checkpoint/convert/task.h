@@ -2,10 +2,12 @@
  * seals a checkpoint.
  *
  *   copy:   files of a step, hashed on the way --> files of a hidden step --> manifest, commit
- *   repair: files of a step that are missing or damaged <-- the same file of another place
+ *   repair: files of a step that are missing or damaged <-- their right leaves, and the other
+ *           leaves of the same file of another place
  *   seal:   files of another tool --> FOLDER/stoker.seal: SHA-256 of each leaf
  *
- * Owner: the task. Threads: that of its job. Memory: one block, and the hashes of a seal.
+ * Owner: the task. Threads: that of its job; a file that is copied has some of its own.
+ * Memory: one block for each thread, at most 128 MiB, and the hashes of a seal.
  * Bound: STK_SAFETENSORS_BLOCK_BYTES; STK_SEAL_BYTES_MAX. */
 #ifndef CHECKPOINT_CONVERT_TASK_H
 #define CHECKPOINT_CONVERT_TASK_H
@@ -23,6 +25,24 @@ struct stk_checkpoint_task {
     uint64_t start_ns;              /* on the engine's clock */
     _Atomic uint64_t *bytes, *bytes_done, *files, *files_done;
 };
+
+/* A file that is copied, or only verified, by blocks on several threads. */
+struct stk_file_copy {
+    const struct stk_checkpoint_task *task;
+    const struct stoker_checkpoint *source; /* borrowed, as all pointers */
+    const struct stk_checkpoint_file *file; /* of source: its hashes must match */
+    struct stk_file *damaged; /* NULL, or a copy whose leaves are used where they are right */
+    struct stk_checkpoint_sink *sink;    /* NULL: only verifies */
+    _Atomic uint64_t next, source_bytes; /* source_bytes: of a damaged copy, read from the source */
+    _Atomic bool failed;
+};
+/* Copies all blocks and finishes the sink. Returns STOKER_ERROR_CORRUPT with the place of a leaf
+ * that is damaged in all copies. */
+int stk_task_copy_file(struct stk_file_copy *copy, struct stoker_error *error);
+int stk_task_make_id(char id[STK_PLACE_ID_BYTES_MAX + 1], struct stoker_error *error);
+/* Opens a step of stoker, and refuses other checkpoints. */
+int stk_task_open_step(const struct stk_checkpoint_task *task, const char *path,
+                       struct stoker_checkpoint **source_out, struct stoker_error *error);
 
 int stk_task_copy(const struct stk_checkpoint_task *task, struct stoker_error *error);
 int stk_task_repair(const struct stk_checkpoint_task *task, struct stoker_error *error);

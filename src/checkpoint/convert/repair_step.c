@@ -1,0 +1,190 @@
+/* Repairs a step from another place: files that are missing or damaged, leaf by leaf. */
+#include "base/mem.h"
+#include "checkpoint/convert/task.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OTHER "copy it from another place, or restore another step"
+
+/* The folder of the step that is repaired. */
+static int find_step(const struct stk_checkpoint_task *task, uint64_t step,
+                     struct stk_checkpoint_place *place, struct stoker_error *error)
+{
+    struct stk_io *io = task->engine->io;
+    char name[STK_PLACE_NAME_BYTES], *path;
+    const char *slash;
+    uint64_t number;
+    int status = stk_place_init(place, io, task->options->destination, true, error);
+
+    if (status < 0) {
+        return status;
+    }
+    slash = strrchr(place->root, '/');
+    if (stk_place_parse_step(slash ? slash + 1 : place->root, "", &number)) {
+        return number == step
+                   ? 0
+                   : stk_fail(error, STOKER_ERROR_ARGUMENT, "the other place has another step",
+                              "pass --step", "step %" PRIu64 " and %" PRIu64, number, step);
+    }
+    path = stk_place_path(place, stk_place_step_name(step, name), NULL);
+    stk_place_deinit(place);
+    status = path ? stk_place_init(place, io, path, true, error)
+                  : stk_fail_memory(error, "repair of a checkpoint");
+    stk_free(path);
+    return status;
+}
+
+/* Opens one file of the damaged step by itself, and reads all of it. */
+static int check_file(const struct stk_checkpoint_task *task,
+                      const struct stk_checkpoint_place *place,
+                      const struct stoker_checkpoint_part *part)
+{
+    char *path = stk_place_path(place, NULL, part->name);
+    struct stoker_checkpoint *file = NULL;
+    struct stoker_error error = {0};
+    int status =
+        path ? stoker_checkpoint_open(&file, task->engine, path, STOKER_CHECKPOINT_LATEST, &error)
+             : -ENOMEM;
+
+    if (status == 0 && (file->files[0].bytes != part->bytes ||
+                        memcmp(file->files[0].layout.root, part->root, 32) != 0)) {
+        status = STOKER_ERROR_CORRUPT;
+    }
+    if (status == 0) {
+        struct stk_file_copy copy = {.task = task, .source = file, .file = &file->files[0]};
+
+        status = stk_task_copy_file(&copy, &error);
+    }
+    stoker_checkpoint_close(file);
+    stk_free(path);
+    return status;
+}
+
+/* The damaged file; NULL: it is missing. */
+static struct stk_file *open_damaged(const struct stk_checkpoint_place *place, const char *name)
+{
+    char *path = stk_place_path(place, NULL, name);
+    struct stk_file *file = NULL;
+
+    if (path && stk_io_open_file(place->io, path, &file, NULL) < 0) {
+        file = NULL;
+    }
+    stk_free(path);
+    return file;
+}
+
+/* Replaces a file, in one rename or request. Its leaves that are right are those of the damaged
+ * file, the others are read from the other place. */
+static int replace_file(const struct stk_checkpoint_task *task,
+                        const struct stoker_checkpoint *source,
+                        const struct stk_checkpoint_place *place,
+                        const struct stoker_checkpoint_part *part, struct stoker_error *error)
+{
+    struct stk_checkpoint_sink sink = {.place = place, .ranks = 1, .single = true};
+    struct stk_file_copy copy = {.task = task, .source = source, .sink = &sink};
+    uint64_t other = 0;
+    int status = stk_task_make_id(sink.id, error);
+
+    while (other < source->file_count &&
+           memcmp(source->manifest.files[other].root, part->root, 32) != 0) {
+        other++;
+    }
+    if (other == source->file_count) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "the other place has no file with this hash",
+                        OTHER, "'%.200s' of '%.400s'", part->name, place->root);
+    }
+    sink.file_bytes[STK_SAVE_SHARD] = part->bytes;
+    snprintf(sink.names[STK_SAVE_SHARD], sizeof sink.names[0], "%s", part->name);
+    copy.file = &source->files[other];
+    copy.damaged = open_damaged(place, part->name);
+    status = status < 0 ? status : stk_sink_open(&sink, error);
+    status = status < 0 ? status : stk_task_copy_file(&copy, error);
+    if (status < 0) {
+        stk_sink_abort(&sink);
+    }
+    stk_sink_close(&sink);
+    if (copy.damaged) {
+        stk_io_close_file(copy.damaged);
+    }
+    atomic_fetch_add(task->files_done, status == 0);
+    return status;
+}
+
+/* The manifest of the damaged step; its own if it is valid, else that of the other place. */
+static int read_manifest(const struct stk_checkpoint_place *place, struct stk_step_manifest *own,
+                         bool *valid_out, struct stoker_error *error)
+{
+    char *path = stk_place_path(place, NULL, STK_STEP_MANIFEST_NAME);
+    uint8_t *text = NULL;
+    size_t bytes = 0;
+    int status =
+        path ? stk_place_read(place, path, STK_STEP_MANIFEST_BYTES_MAX, &text, &bytes, error)
+             : stk_fail_memory(error, "repair of a checkpoint");
+
+    status =
+        status < 0 ? status : stk_step_manifest_parse(own, (struct stk_view){text, bytes}, error);
+    *valid_out = status == 0;
+    stk_free(text);
+    stk_free(path);
+    return stk_place_is_absent(status) || stk_checkpoint_is_damage(status) ? 0 : status;
+}
+
+static int write_manifest(const struct stk_checkpoint_place *place,
+                          const struct stk_step_manifest *manifest, struct stoker_error *error)
+{
+    char *path = stk_place_path(place, NULL, STK_STEP_MANIFEST_NAME), *text = NULL;
+    size_t bytes = 0;
+    int status = path ? stk_step_manifest_text(manifest, &text, &bytes, error)
+                      : stk_fail_memory(error, "repair of a checkpoint");
+
+    status = status < 0
+                 ? status
+                 : stk_place_write(place, path, (struct stk_view){(const uint8_t *)text, bytes},
+                                   false, error);
+    stk_free(text);
+    stk_free(path);
+    return status;
+}
+
+int stk_task_repair(const struct stk_checkpoint_task *task, struct stoker_error *error)
+{
+    struct stk_checkpoint_place place = {0};
+    struct stk_step_manifest own = {0};
+    const struct stk_step_manifest *manifest;
+    struct stoker_checkpoint *source = NULL;
+    bool valid = false;
+    int status = stk_task_open_step(task, task->options->source, &source, error);
+
+    if (status < 0) {
+        return status;
+    }
+    status = find_step(task, source->manifest.step, &place, error);
+    status = status < 0 ? status : stk_place_make_root(&place, error);
+    status = status < 0 ? status : read_manifest(&place, &own, &valid, error);
+    manifest = valid ? &own : &source->manifest;
+    for (uint64_t i = 0; status == 0 && i < manifest->file_count; i++) {
+        atomic_fetch_add(task->bytes, manifest->files[i].bytes);
+        status = check_file(task, &place, &manifest->files[i]);
+        if (stk_checkpoint_is_damage(status) || stk_place_is_absent(status)) {
+            atomic_fetch_add(task->bytes, manifest->files[i].bytes);
+            atomic_fetch_add(task->files, 1);
+            status = replace_file(task, source, &place, &manifest->files[i], error);
+        } else if (status < 0) {
+            stk_fail(error, status, "a file of the step cannot be read",
+                     "check the place; only damaged and missing files are replaced", "'%.200s'",
+                     manifest->files[i].name);
+        }
+    }
+    if (status == 0 && !valid) {
+        status = write_manifest(&place, manifest, error);
+        atomic_fetch_add(task->files, 1);
+        atomic_fetch_add(task->files_done, 1);
+    }
+    stk_step_manifest_deinit(&own);
+    stk_place_deinit(&place);
+    stoker_checkpoint_close(source);
+    return status;
+}
