@@ -37,9 +37,10 @@ from .errors import (
     from_native,
 )
 from .state import EPOCH, POSITION
+from .token_counts import Reading
 from .token_files import Tokens
 
-__all__ = ["BadDocuments", "Head", "kind_of", "plain_paths", "strip_mark"]
+__all__ = ["BadDocuments", "Head", "kind_of", "plain_paths", "readable_files", "strip_mark"]
 
 HEAD_BYTES = 65536
 """First bytes of a file by which its kind is recognised."""
@@ -50,6 +51,7 @@ UNUSED_DAYS = 30
 """After so many days without a use, a decompressed file in the cache is removed."""
 _PLAIN = re.compile(r"text-[0-9a-f]{32}\.txt((\.\w+)?\.part)?")
 MARK = b"\xef\xbb\xbf"
+NEWLINE = 10
 JSON_ENDINGS = (b".jsonl", b".ndjson", b".jl", b".json")
 ZSTD_ENDINGS = (b".zst", b".zstd")
 
@@ -110,6 +112,26 @@ class _Ranges(io.RawIOBase):
 def plain_paths(paths: Sequence[bytes], engine: Engine) -> list[bytes]:
     """The paths, with files compressed by gzip, bzip2 or xz replaced by plain ones in the cache."""
     return [_plain(path, engine) for path in paths]
+
+
+def readable_files(
+    files: Sequence[bytes], engine: Engine, damaged: list[BadSample]
+) -> list[bytes]:
+    """The files without those that cannot be decompressed, which are added to ``damaged``."""
+    found = []
+    for file in files:
+        try:
+            with Tokens([_plain(file, engine)], stored="uint8", engine=engine) as tokens:
+                if tokens.frames:
+                    Reading(tokens._native, NEWLINE).close()  # decompresses all of it
+        except (CorruptError, TruncatedError) as error:
+            shown = fsspec_source.shown(file)
+            damaged.append(
+                BadSample(shown, "", error.offset, error.status, error.name, error.what, None)
+            )
+        else:
+            found.append(file)
+    return found
 
 
 def _plain(path: bytes, engine: Engine) -> bytes:
@@ -341,16 +363,26 @@ class BadDocuments:
         kind: str,
         on_error: str,
         bad_samples_max: int | None,
+        damaged: Sequence[BadSample] = (),
     ) -> None:
         word(on_error, {"raise": 0, "skip": 0}, "TextLoader on_error")
         self.skips = on_error == "skip"
         self._files, self._kind = files, kind
-        self._max = count(bad_samples_max, "TextLoader bad_samples_max", low=1)
+        self._max = bad_samples_max
         self.native: _stoker.TokenLoader | None = None  # documents by number
         self._lock = threading.Lock()
-        self._found: list[BadSample] = []
+        self._found = list(damaged)  # files
         self._seen: dict[int, int] = {}  # number // SEEN_BITS: bits of documents that were counted
-        self.count = 0
+        self.count = len(damaged)
+        if self._max and self.count > self._max:
+            raise self._over(repr(damaged[-1].shard))
+
+    def _over(self, where: str) -> LimitError:
+        return LimitError(
+            f"more than bad_samples_max={self._max} documents cannot be read",
+            where,
+            "look at the loader's quarantine, or raise the limit",
+        )
 
     def place(self, number: int) -> tuple[str, int, int]:
         """(file, line from 1, offset of the document in the decompressed file)"""
@@ -387,11 +419,7 @@ class BadDocuments:
                 )
             over = self._max and self.count > self._max
         if over:
-            raise LimitError(
-                f"more than bad_samples_max={self._max} documents cannot be read",
-                where,
-                "look at the loader's quarantine, or raise the limit",
-            )
+            raise self._over(where)
 
     @property
     def quarantine(self) -> list[BadSample]:

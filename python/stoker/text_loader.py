@@ -17,12 +17,26 @@ from ._cache_dir import cache_dir
 from ._options import count, interruptible, paths_of
 from .dataset import BadSample
 from .engine import Engine, engine_of
-from .errors import ArgumentError, FormatError, LimitError, StateError
+from .errors import (
+    ArgumentError,
+    CorruptError,
+    FormatError,
+    LimitError,
+    StateError,
+    TruncatedError,
+)
 from .fim import Middle
 from .mix import Mix
 from .state import EPOCH, POSITION
 from .token_counts import Counts, Reading, TokenCache, open_counts
-from .text_files import BadDocuments, kind_of, plain_paths, strip_mark
+from .text_files import (
+    NEWLINE,
+    BadDocuments,
+    kind_of,
+    plain_paths,
+    readable_files,
+    strip_mark,
+)
 from .token_files import Tokens, token_paths
 from .token_loader import TokenLoader
 from .token_rows import FIM, LABELS, POSITIONS, fields_of, row_options
@@ -32,7 +46,7 @@ __all__ = ["TextLoader"]
 
 OPTIONAL = {"batch_rows", "on_error"}
 """Settings in the state that are left out if they have their defaults."""
-NEWLINE, NEVER = 10, 256
+NEVER = 256
 """Ends of documents; no byte equals 256."""
 WINDOW_BLOCK_BYTES, WINDOW_BLOCKS = 1 << 20, 64
 """The order of windows: about 256 Ki tokens in a block, and the number of blocks mixed."""
@@ -94,7 +108,8 @@ class TextLoader(TokenLoader):
         special: let the tokenizer add its own special tokens.
         on_error: ``"raise"``; or ``"skip"``: a document that cannot be read (no JSON, no text in
             the field, not UTF-8) is empty, is counted in ``stats()["bad_samples"]``, and is listed
-            in :attr:`quarantine`.
+            in :attr:`quarantine`. So is a damaged compressed file, as one bad document: all of its
+            documents are left out. Errors of disks and stores are raised.
         bad_samples_max: if more documents cannot be read, LimitError is raised. Default: no limit.
         vocab: number of token ids of the model; an id that is not below it raises FormatError.
         threads: threads that tokenise. Default: one for each available core.
@@ -211,12 +226,14 @@ class TextLoader(TokenLoader):
             fim=None if by_text else fim,
         )
         engine = engine_of(engine, where)
-        self.files = token_paths(paths_of(source), engine)
-        self.tokens = Tokens(plain_paths(self.files, engine), stored="uint8", engine=engine)
-        self._owned.append(self.tokens)
-        try:
+        bad_max = count(bad_samples_max, f"{where} bad_samples_max", low=1)
+
+        def build(files: list[bytes], damaged: list[BadSample]) -> None:
+            self.files = files
+            self.tokens = Tokens(plain_paths(files, engine), stored="uint8", engine=engine)
+            self._owned.append(self.tokens)
             kind = kind_of(documents, self.files, self.tokens, where)
-            self._bad = BadDocuments(self.files, kind, on_error, bad_samples_max)
+            self._bad = BadDocuments(self.files, kind, on_error, bad_max, damaged)
             self._text = {
                 "tokenizer": encode.identity,
                 "documents": kind,
@@ -254,6 +271,23 @@ class TextLoader(TokenLoader):
                 self._row_maker = self._open_windows(made, tokenise, last, stride, counts)
             self._owned.append(self._row_maker)
             self._native: Any = self._load()
+
+        files = token_paths(paths_of(source), engine)
+        try:
+            damaged: list[BadSample] = []
+            is_late = documents == "files"  # they are not read before their turn
+            if is_late and on_error == "skip":
+                files = readable_files(files, engine, damaged) or files
+            try:
+                build(files, damaged)
+            except (CorruptError, TruncatedError):
+                self._close_owned()
+                if is_late or on_error != "skip":
+                    raise
+                left = readable_files(files, engine, damaged)
+                if not left or not damaged:
+                    raise
+                build(left, damaged)
         except BaseException:
             self._close_owned()
             raise

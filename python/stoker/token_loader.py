@@ -98,8 +98,10 @@ class TokenLoader(LoaderBase):
         vocab: number of token ids of the model; a token that is not below it raises FormatError.
         on_error: ``"raise"``; or ``"skip"``: a row that cannot be read (a damaged part of a
             compressed file or of an index, a token id beyond ``vocab``) is padding without labels,
-            is counted in ``stats()["bad_samples"]``, and is listed in :attr:`quarantine`. Errors of
-            disks and stores, and files that change, are raised.
+            is counted in ``stats()["bad_samples"]``, and is listed in :attr:`quarantine`. No
+            document ends in a part that cannot be read. Errors of disks and stores, files that
+            change, and files whose number of tokens is unknown are raised: zstd files that end too
+            early, or with damage in a frame that does not state its size.
         bad_samples_max: if more rows cannot be read, LimitError is raised. Default: no limit.
         shuffle, tail, rank, world_size, window, groups, output: see :class:`Loader`.
         block_bytes: approximate size of a block of the order, in stored tokens. Default: 8 MiB.

@@ -247,6 +247,44 @@ def test_damaged_compressed_files(docs, cache, ending):
     assert not list(cache.glob("text-*"))
 
 
+def zstd_pack(data):
+    return subprocess.run(["zstd", "-q", "-c"], input=data, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize("rows", ["padded", "windows"])
+@pytest.mark.parametrize("ending", [".zst", ".frames.zst", *PACKERS])
+def test_damaged_compressed_files_are_left_out(tmp_path, cache, ending, rows):
+    """on_error="skip": as one bad document each, which names the file."""
+    text = b"".join(b'{"text": "%040d"}\n' % n for n in range(2000))
+    pack = PACKERS.get(ending, zstd_pack)
+    parts = [text[i : i + 42000] for i in range(0, len(text), 42000)]
+    data = bytearray(b"".join(map(pack, parts if ending == ".frames.zst" else [text])))
+    (tmp_path / "good.jsonl").write_bytes(LINE * 20)
+    (tmp_path / f"whole.jsonl{ending}").write_bytes(data)
+    (tmp_path / f"cut.jsonl{ending}").write_bytes(data[: len(data) // 2])
+    data[len(data) // 2] ^= 0xFF
+    (tmp_path / f"broken.jsonl{ending}").write_bytes(data)
+    options = {"rows": rows, "labels": False, "shuffle": "none", "tail": "keep", "context": 8}
+    options["output"] = "numpy"
+    names = [f"broken.jsonl{ending}", "good.jsonl", f"cut.jsonl{ending}", f"whole.jsonl{ending}"]
+    files = [tmp_path / name for name in names]
+    with pytest.raises((stoker.TruncatedError, stoker.CorruptError), match=r"broken\.jsonl"):
+        list(stoker.TextLoader(files, ids, 64, **options))
+    with stoker.TextLoader(files, ids, 64, on_error="skip", **options) as loader:
+        with stoker.TextLoader([files[1], files[3]], ids, 64, **options) as wanted:
+            assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in wanted]
+        assert loader.stats()["bad_samples"] == 2
+        assert [os.path.basename(bad.shard) for bad in loader.quarantine] == [names[0], names[2]]
+        assert all(bad.sample is None and "compressed by" in bad.reason for bad in loader.quarantine)
+        state = loader.state_dict()
+    with stoker.TextLoader(files, ids, 64, on_error="skip", **options) as loader:
+        loader.load_state_dict(state)
+    with pytest.raises(stoker.LimitError, match="bad_samples_max=1"):
+        stoker.TextLoader(files, ids, 64, on_error="skip", bad_samples_max=1, **options)
+    with pytest.raises((stoker.TruncatedError, stoker.CorruptError)):
+        stoker.TextLoader([files[0]], ids, 64, on_error="skip", **options)
+
+
 @pytest.mark.parametrize(
     ("data", "name"),
     [

@@ -689,12 +689,19 @@ def test_files_that_are_no_raw_tokens(tmp_path):
         assert "x.bin" in str(caught.value)
 
 
+def zstd_frame(folder, tokens):
+    """A frame of the zstd command, which states its size."""
+    tokens.tofile(folder / "part")
+    return subprocess.run(
+        ["zstd", "-q", "-c", folder / "part"], check=True, capture_output=True
+    ).stdout
+
+
 def test_rows_that_cannot_be_read(tmp_path):
     """on_error="skip": such rows are padding without labels, counted and listed; the others are
     delivered. Files that change are raised."""
-    zstd = pytest.importorskip("zstd")
-    ids = np.arange(8000, dtype=np.uint16) % 500
-    parts = [zstd.compress(ids[at : at + 1000].tobytes()) for at in range(0, 8000, 1000)]
+    ids = numpy.arange(8000, dtype=numpy.uint16) % 500
+    parts = [zstd_frame(tmp_path, ids[at : at + 1000]) for at in range(0, 8000, 1000)]
     begin = sum(map(len, parts[:3]))
     whole = b"".join(parts)
     middle = begin + len(parts[3]) // 2
@@ -706,7 +713,7 @@ def test_rows_that_cannot_be_read(tmp_path):
     with pytest.raises(stoker.Error, match="x.bin.zst"):
         list(stoker.TokenLoader(path, 2, 100, **options))
     with stoker.TokenLoader(path, 2, 100, on_error="skip", pad=7, **options) as loader:
-        rows = np.concatenate([np.asarray(batch) for batch in loader])
+        rows = numpy.concatenate([numpy.asarray(batch) for batch in loader])
         stats, bad = loader.stats(), loader.quarantine
     good = ids.reshape(80, 100)
     assert (rows[:30] == good[:30]).all() and (rows[40:] == good[40:]).all()
@@ -714,6 +721,24 @@ def test_rows_that_cannot_be_read(tmp_path):
     assert stats["bad_samples"] == 10
     assert [entry.sample for entry in bad] == list(range(30, 40))
     assert all(entry.shard == str(path) and entry.reason for entry in bad)
+    # Documents of 500 tokens: the damaged frame has an end of one, and the begin of the next.
+    by_eod = options | {"eod": 0, "on_error": "skip"}
+    with stoker.TokenLoader(path, 1, rows="documents", **by_eod) as loader:
+        lengths = [len(row) for batch in loader for row in batch]
+        assert loader.stats()["bad_samples"] == 1
+        assert loader.quarantine[0].shard == str(path) and loader.quarantine[0].offset == begin
+    assert lengths.count(0) == 1 and lengths.count(500) == 12
+    with stoker.TokenLoader(path, 1, 100, rows="packed", pad=7, **by_eod) as loader:
+        for _ in range(2):
+            assert len(list(loader)) == len(loader)
+        assert loader.stats()["bad_samples"] >= 10
+    # A pipe: the frame does not state its size.
+    piped = subprocess.run(["zstd", "-q", "-c"], input=ids.tobytes(), capture_output=True).stdout
+    piped = piped[:-40] + bytes(byte ^ 255 for byte in piped[-40:-20]) + piped[-20:]
+    for damaged in (whole[:-20], piped):
+        (tmp_path / "y.bin.zst").write_bytes(damaged)
+        with pytest.raises((stoker.TruncatedError, stoker.CorruptError), match=r"y\.bin\.zst"):
+            stoker.TokenLoader(tmp_path / "y.bin.zst", 2, 100, on_error="skip", **options)
     with stoker.TokenLoader(path, 2, 100, on_error="skip", bad_samples_max=3, **options) as loader:
         with pytest.raises(stoker.LimitError, match="x.bin.zst"):
             list(loader)

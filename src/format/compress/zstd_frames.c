@@ -265,16 +265,22 @@ int stk_zstd_frames_read_head(struct stk_view file, uint8_t *out, size_t bytes, 
     ZSTD_inBuffer in = {file.data, file.bytes, 0};
     ZSTD_outBuffer to = {out, bytes, 0};
     int status = context ? 0 : stk_fail_memory(error, "zstd frames");
+    size_t complete = 0; /* bytes of frames that ended */
 
     /* Between frames the library returns 0, and continues with the next one. */
     while (status == 0 && to.pos < bytes && in.pos < in.size) {
         size_t before = in.pos + to.pos, left = ZSTD_decompressStream(context, &to, &in);
 
+        if (ZSTD_isError(left) && complete > 0) {
+            to.pos = complete;
+            break;
+        }
         if (ZSTD_isError(left)) {
             status = damaged(error, in.pos, ZSTD_getErrorName(left));
         } else if (in.pos + to.pos == before) {
             break;
         }
+        complete = left == 0 ? to.pos : complete;
     }
     *got_out = to.pos;
     ZSTD_freeDCtx(context);

@@ -48,7 +48,7 @@ uint32_t stk_zstd_frames_find(const struct stk_zstd_frames *frames, uint64_t off
 int stk_zstd_frames_decompress(const struct stk_zstd_frames *frames, struct stk_view file,
                                uint32_t frame, uint8_t *out, struct stoker_error *error);
 /* Decompresses the first bytes only, even of a long frame. Sets *got_out, which is less than
- * `bytes` at the end of the file. */
+ * `bytes` at the end of the file, and before a damaged frame that is not the first one. */
 int stk_zstd_frames_read_head(struct stk_view file, uint8_t *out, size_t bytes, size_t *got_out,
                               struct stoker_error *error);
 

@@ -1,5 +1,6 @@
 /* Documents of token files, numbered file by file. */
 #include "base/mem.h"
+#include "base/retry.h"
 #include "loader/tokens/token_samples.h"
 
 #include <errno.h>
@@ -33,6 +34,7 @@ struct search {
     const struct stoker_tokens *tokens;
     uint32_t file;
     int64_t eod;
+    bool skips;     /* a damaged frame has no ends: its documents cannot be read */
     uint64_t *sums; /* [rounds + 1]: ends before each round; in the first pass [i + 1] is the count
                      * of round i */
     uint64_t *cuts; /* NULL in the first pass */
@@ -46,6 +48,38 @@ static int fail_changed(const struct search *search, struct stoker_error *error)
     return STOKER_ERROR_CHANGED;
 }
 
+/* Returns the tokens from `at` to the end of their frame, at most count. */
+static uint64_t frame_rest(const struct stk_token_set_file *file, uint64_t at, uint64_t count)
+{
+    const struct stk_zstd_frames *frames = &file->zstd_file.frames;
+    uint64_t width = stk_token_bytes(file->run.dtype), begin = file->data_at + at * width;
+    uint32_t frame = stk_zstd_frames_find(frames, begin);
+
+    return stk_min(count, (frames->frames[frame + 1].out - begin + width - 1) / width);
+}
+
+/* Reads the next tokens: *part_out of the `count` at `at`. Returns 1; or 0: they cannot be read,
+ * and are skipped. */
+static int read_part(const struct search *search, uint64_t at, uint64_t count, uint64_t *part_out,
+                     int64_t tokens[READ_TOKENS], struct stoker_error *error)
+{
+    const struct stk_token_set_file *file = &search->tokens->files[search->file];
+    uint64_t rest = search->skips && file->compressed ? frame_rest(file, at, count) : count;
+    int status;
+
+    *part_out = stk_min(rest, READ_TOKENS);
+    if (!search->skips) {
+        status = stk_token_set_read(search->tokens, search->file, at, *part_out, tokens, error);
+        return status < 0 ? status : 1;
+    }
+    status = stk_token_set_read_any(search->tokens, search->file, at, *part_out, tokens, error);
+    if (!stk_error_is_data(status)) {
+        return status < 0 ? status : 1;
+    }
+    *part_out = file->compressed ? rest : *part_out;
+    return 0;
+}
+
 static int search_round(void *context, uint64_t round, struct stoker_error *error)
 {
     const struct search *search = context;
@@ -55,14 +89,13 @@ static int search_round(void *context, uint64_t round, struct stoker_error *erro
     uint64_t found_max = cuts ? search->sums[round + 1] - search->sums[round] : UINT64_MAX;
     int64_t tokens[READ_TOKENS];
 
-    for (; at < end; at += READ_TOKENS) {
-        uint64_t part = stk_min(end - at, READ_TOKENS);
-        int status = stk_token_set_read(search->tokens, search->file, at, part, tokens, error);
+    for (uint64_t part; at < end; at += part) {
+        int status = read_part(search, at, end - at, &part, tokens, error);
 
         if (status < 0) {
             return status;
         }
-        for (uint64_t i = 0; i < part; i++) {
+        for (uint64_t i = 0; status > 0 && i < part; i++) {
             if (tokens[i] != search->eod) {
                 continue;
             }
@@ -88,7 +121,8 @@ static int search_file(struct stk_token_documents *documents, uint32_t file, int
     struct stoker_engine *engine = documents->tokens->engine;
     uint64_t tokens = documents->tokens->files[file].run.count, found, bytes;
     uint64_t rounds = (tokens + ROUND_TOKENS - 1) / ROUND_TOKENS;
-    struct search search = {.tokens = documents->tokens, .file = file, .eod = eod};
+    struct search search = {
+        .tokens = documents->tokens, .file = file, .eod = eod, .skips = documents->skips};
     int status = -ENOMEM;
 
     search.sums = stk_alloc(rounds + 1, sizeof *search.sums);
@@ -146,13 +180,15 @@ static int open_file(struct stk_token_documents *documents, uint32_t i, bool has
 }
 
 int stk_token_documents_open(struct stk_token_documents *documents,
-                             const struct stoker_tokens *tokens, bool has_eod, int64_t eod,
+                             const struct stk_token_documents_options *options,
                              struct stoker_error *error)
 {
+    const struct stoker_tokens *tokens = options->tokens;
     int status = 0;
 
     *documents = (struct stk_token_documents){
         .tokens = tokens,
+        .skips = options->skips,
         .ends = stk_alloc(tokens->file_count, sizeof *documents->ends),
         .document_ends = stk_alloc(tokens->file_count, sizeof *documents->document_ends),
     };
@@ -161,7 +197,7 @@ int stk_token_documents_open(struct stk_token_documents *documents,
                           tokens->file_count);
     }
     for (uint32_t i = 0; status == 0 && i < tokens->file_count; i++) {
-        status = open_file(documents, i, has_eod, eod, error);
+        status = open_file(documents, i, options->has_eod, options->eod, error);
     }
     if (status < 0) {
         stk_token_documents_close(documents);

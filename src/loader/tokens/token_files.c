@@ -238,9 +238,20 @@ int stk_token_set_check_ids(const struct stoker_tokens *set, uint32_t file,
 int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint64_t first,
                        uint64_t count, int64_t *out, struct stoker_error *error)
 {
+    int status = stk_token_set_read_any(tokens, number, first, count, out, error);
+
+    return status < 0
+               ? status
+               : stk_token_set_check_ids(tokens, number,
+                                         &(struct stk_token_copy){first, count, STOKER_INT64, out},
+                                         error);
+}
+
+int stk_token_set_read_any(const struct stoker_tokens *tokens, uint32_t number, uint64_t first,
+                           uint64_t count, int64_t *out, struct stoker_error *error)
+{
     const struct stk_token_set_file *file = &tokens->files[number];
     struct stk_token_array run = file->run;
-    uint64_t first_requested = first;
     bool fits;
 
     STK_ASSERT(first <= run.count && count <= run.count - first);
@@ -267,8 +278,7 @@ int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint
                  "check the dtype of the file", "a batch of int64");
         return located(error, file->path, STOKER_ERROR_FORMAT);
     }
-    return stk_token_set_check_ids(
-        tokens, number, &(struct stk_token_copy){first_requested, count, STOKER_INT64, out}, error);
+    return 0;
 }
 
 /* ---- changes ---- */

@@ -55,8 +55,13 @@ static int open_documents(struct stk_token_samples *samples,
                           const struct stoker_token_loader_options *options,
                           struct stoker_error *error)
 {
-    int status = stk_token_documents_open(&samples->documents, samples->tokens, options->has_eod,
-                                          options->eod, error);
+    struct stk_token_documents_options wanted = {
+        .tokens = samples->tokens,
+        .has_eod = options->has_eod,
+        .eod = options->eod,
+        .skips = options->on_error == STOKER_ON_ERROR_SKIP,
+    };
+    int status = stk_token_documents_open(&samples->documents, &wanted, error);
 
     if (status == 0 && options->append_eod &&
         stk_token_documents_end_with_eod(&samples->documents)) {

@@ -28,12 +28,20 @@ struct stk_token_documents {
     uint64_t *ends;           /* [files]: documents up to the end of this file; owned */
     uint64_t **document_ends; /* [files]: NULL, or the end of each document, in tokens; owned */
     uint64_t bytes;           /* reserved for document_ends */
+    bool skips;
 };
 
-/* has_eod: eod ends documents. Returns 0 on success, STOKER_ERROR_ARGUMENT if a file has no index
+struct stk_token_documents_options {
+    const struct stoker_tokens *tokens;
+    bool has_eod; /* eod ends documents */
+    bool skips;   /* tokens that cannot be read end no document */
+    int64_t eod;
+};
+
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT if a file has no index
  * of documents and has_eod is false, STOKER_ERROR_BUDGET, STOKER_ERROR_FORMAT or -ENOMEM. */
 int stk_token_documents_open(struct stk_token_documents *documents,
-                             const struct stoker_tokens *tokens, bool has_eod, int64_t eod,
+                             const struct stk_token_documents_options *options,
                              struct stoker_error *error);
 void stk_token_documents_close(struct stk_token_documents *documents); /* may be zeroed */
 /* Whether documents of a file end with an EOD token. */

@@ -79,5 +79,8 @@ int stk_token_set_check_ids(const struct stoker_tokens *set, uint32_t file,
  * STOKER_ERROR_CORRUPT or STOKER_ERROR_BUDGET for compressed files. */
 int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t file, uint64_t first,
                        uint64_t count, int64_t *out, struct stoker_error *error);
+/* The same without a comparison with vocab_size. */
+int stk_token_set_read_any(const struct stoker_tokens *tokens, uint32_t file, uint64_t first,
+                           uint64_t count, int64_t *out, struct stoker_error *error);
 
 #endif
