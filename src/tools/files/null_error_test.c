@@ -1,15 +1,8 @@
 /* Goal: the error struct of a public call is optional: a failing call returns the same status with
  * and without it, and fills it with that status.
  * Method: a table with a failing call of each public function that has an error; each once with and
- * once without the struct. scripts/check_exports.py finds functions that are not named here.
- * Tested by tests of their own, since they fail only in a running job: stoker_diff_next,
- * stoker_pack_next, stoker_file_read, stoker_jpeg_indexer_next, stoker_token_loader_next,
- * stoker_checkpoint_writer_set_limits, stoker_checkpoint_save_open, stoker_checkpoint_save_copy,
- * stoker_checkpoint_save_copy_piece, stoker_checkpoint_save_next, stoker_checkpoint_save_part,
- * stoker_checkpoint_commit, stoker_checkpoint_info, stoker_checkpoint_file,
- * stoker_checkpoint_tensor, stoker_checkpoint_find, stoker_checkpoint_load_open,
- * stoker_checkpoint_load_next, stoker_checkpoint_list_at, stoker_checkpoint_task_next,
- * stoker_cache_report_open, stoker_cache_collect. */
+ * once without the struct. Calls that fail only while a job runs are in null_error_jobs_test.c.
+ * scripts/check_exports.py finds functions that are in neither table. */
 #include "base/mem.h"
 #include "tools/files/struct_size_test.h"
 
