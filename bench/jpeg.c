@@ -273,15 +273,15 @@ static void no_wide(const uint8_t *in, uint32_t samples, uint8_t *out)
     (void)in, (void)samples, (void)out;
 }
 
-static void no_high(const uint8_t *near, const uint8_t *far, bool below, uint32_t samples,
+static void no_high(const uint8_t *row_near, const uint8_t *row_far, bool below, uint32_t samples,
                     uint8_t *out)
 {
-    (void)near, (void)far, (void)below, (void)samples, (void)out;
+    (void)row_near, (void)row_far, (void)below, (void)samples, (void)out;
 }
 
-static void no_both(const uint8_t *near, const uint8_t *far, uint32_t samples, uint8_t *out)
+static void no_both(const uint8_t *row_near, const uint8_t *row_far, uint32_t samples, uint8_t *out)
 {
-    (void)near, (void)far, (void)samples, (void)out;
+    (void)row_near, (void)row_far, (void)samples, (void)out;
 }
 
 static void no_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t samples,
@@ -400,7 +400,7 @@ static void run(int which, struct picture *picture)
 static void prepare(const char *vector)
 {
     bool sse2 = strcmp(vector, "sse2") == 0;
-    uint32_t asked = strcmp(vector, "none") == 0 ? STOKER_SIMD_NONE : STOKER_SIMD_AUTO;
+    uint32_t requested = strcmp(vector, "none") == 0 ? STOKER_SIMD_NONE : STOKER_SIMD_AUTO;
     static struct jpeg_error_mgr errors;
     static const float mean[3] = {.485f, .456f, .406f}, std[3] = {.229f, .224f, .225f};
     size_t workspace_bytes = 0, row_bytes = 0;
@@ -422,8 +422,8 @@ static void prepare(const char *vector)
     slot = aligned_alloc(64, sizeof *slot * 3 * SIDE * SIDE);
     cinfo.err = jpeg_std_error(&errors);
     jpeg_create_decompress(&cinfo);
-    open_decoders(sse2 ? stk_jpeg_kernels_simd() : stk_jpeg_kernels_get(asked));
-    pixel_kernels = sse2 ? stk_pixel_kernels_simd() : stk_pixel_kernels_get(asked);
+    open_decoders(sse2 ? stk_jpeg_kernels_simd() : stk_jpeg_kernels_get(requested));
+    pixel_kernels = sse2 ? stk_pixel_kernels_simd() : stk_pixel_kernels_get(requested);
     STK_ASSERT(stk_resize_open(&resize, pixel_kernels, NULL) == 0);
     STK_ASSERT(stk_resize_planar_open(&planar, pixel_kernels, NULL) == 0);
     convert = (struct stk_pixel_convert){

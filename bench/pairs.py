@@ -45,7 +45,7 @@ def cpu_seconds():
     return total
 
 
-def settle():
+def await_idle():
     """Wait until the last threads of an engine, and its helpers, have ended and are counted."""
     for _ in range(1000):
         try:
@@ -101,7 +101,7 @@ def run(data, batch_size, options):
             images += len(next(iter(batch.values())) if isinstance(batch, dict) else batch[0])
             del batch
     wall = time.monotonic() - wall
-    settle()
+    await_idle()
     return {"images_per_s": images / wall, "cpu_ms": (cpu_seconds() - cpu) * 1000 / images}
 
 

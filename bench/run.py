@@ -474,9 +474,9 @@ def jpeg_round(row, kind, program, arguments, table, turn):
     for ours, resized in itertools.product(("", ", marks of rows", ", marks of 4 MCUs"),
                                            ("", ", resized")):
         name = f"{row}, ours{(ours + resized) or ': + colours, the crop'}"
-        for whole in ("whole", "region"):
-            theirs = table.values[f"{row}, libjpeg-turbo, {whole}{resized}"]["us"][turn]
-            table.add(name, turn, **{f"x {whole}": theirs / table.values[name]["us"][turn]})
+        for extent in ("whole", "region"):
+            theirs = table.values[f"{row}, libjpeg-turbo, {extent}{resized}"]["us"][turn]
+            table.add(name, turn, **{f"x {extent}": theirs / table.values[name]["us"][turn]})
     return {kind: json.loads(lines[0])}
 
 
@@ -591,12 +591,12 @@ def bench_simulate(args, table):
 def bench_resume(args, table):
     """In memory, because the read-ahead of a disk at a distant place is the disk's, and the same
     for all."""
-    far = args.samples // 10
+    position = args.samples // 10
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for turn in range(args.runs):
-            row = f"stoker, sample {far:,} of {args.samples:,}"
+            row = f"stoker, sample {position:,} of {args.samples:,}"
             arguments = ["--file", f"{folder}/tokens.bin", "--samples", args.samples,
-                         "--position", far, "--batch", args.batch]
+                         "--position", position, "--batch", args.batch]
             result = attempt(table, row, lambda: measure.run_peer("resume-stoker", arguments))
             if result:
                 table.add(row, turn, **{"s": result["seconds"], "memory MB": result["memory_mb"]})

@@ -130,10 +130,10 @@ def bench_index(args, table):
             if not result:
                 continue
             wall, cpu, text = result
-            told = json.loads(text) if row.startswith("stoker") else None
-            if told:
-                facts |= {"members": told["members"], "index bytes": told["index_bytes"]}
-                table.add(row, turn, **{"% of bytes read": told["bytes_read"] / size / 1e4})
+            report = json.loads(text) if row.startswith("stoker") else None
+            if report:
+                facts |= {"members": report["members"], "index bytes": report["index_bytes"]}
+                table.add(row, turn, **{"% of bytes read": report["bytes_read"] / size / 1e4})
             table.add(row, turn, seconds=wall, **{"CPU s": cpu})
     for row, base in (("stoker index, 1 thread", "tar -t"), ("stoker index", "tar -t, all cores")):
         for turn, wall in table.values.get(row, {}).get("seconds", {}).items():
@@ -186,14 +186,14 @@ def make_large(folder):
     numbers = numpy.arange(count, dtype="<u4")
     units = numbers * step + 1
     keys = b"".join(b"k%07d" % i for i in range(count))
-    near = {}  # the smallest of each 32, and the distance of the others from it
+    groups = {}  # the smallest of each 32, and the distance of the others from it
     for name, column in (("places", units), ("firsts", numpy.arange(count + 1)),
                          ("keys", numpy.arange(count + 1) * 8)):
         bases = column[::32].astype("<u8")
-        near[name] = bases, (column - numpy.repeat(bases, 32)[:len(column)])
-    block = b"".join(bases.tobytes() for bases, _ in near.values())
+        groups[name] = bases, (column - numpy.repeat(bases, 32)[:len(column)])
+    block = b"".join(bases.tobytes() for bases, _ in groups.values())
     widths = [1, 1, 1, 2, 0, 0]  # places, firsts, keys, sizes, extensions, labels
-    block += b"".join(far.astype("<u1").tobytes() for _, far in near.values())
+    block += b"".join(offsets.astype("<u1").tobytes() for _, offsets in groups.values())
     block += numpy.full(count, 300, "<u2").tobytes() + keys
     block += bytes(-len(block) % 8)
     own = hashlib.sha256()
@@ -252,9 +252,9 @@ def bench_index_open(args, table):
             result = run.attempt(table, row, lambda: timed(
                 [sys.executable, "-c", LOOK, folder, args.threads], env=environment))
             if result:
-                told = json.loads(result[2])
-                facts["members"] = told.pop("members")
-                table.add(row, turn, **told)
+                report = json.loads(result[2])
+                facts["members"] = report.pop("members")
+                table.add(row, turn, **report)
     return facts
 
 

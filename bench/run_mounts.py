@@ -67,8 +67,8 @@ def child(point, options, seconds, given):
     with stoker.Engine(threads=2, memory="2GiB", **engine) as engine:
         dataset = stoker.Dataset(point, engine=engine)
         if "subset" in options:
-            kept, of = options["subset"]
-            options["subset"] = [i for i in range(len(dataset)) if i % of < kept]
+            selected, of = options["subset"]
+            options["subset"] = [i for i in range(len(dataset)) if i % of < selected]
         field = {"x": stoker.Bytes(None if "700000" in point else "bin")}
         with stoker.Loader(dataset, 64, seed=3, fields=field, output="numpy", **options) as loader:
             begin, samples = time.monotonic(), 0
@@ -95,9 +95,9 @@ def turn(build, folder, options, arguments):
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": build / "python", "STOKER_NODE_DIR": text})
             sent = [size for end in (".tar", ".jpg") for _, size in mount.reads(end)]
-    told = json.loads(done.stdout)
-    return {"samples_per_s": told["samples_per_s"], "requests": len(sent) / told["samples"],
-            "kib": sum(sent) / len(sent) / 1024, "read_of_wanted": sum(sent) / told["bytes"]}
+    report = json.loads(done.stdout)
+    return {"samples_per_s": report["samples_per_s"], "requests": len(sent) / report["samples"],
+            "kib": sum(sent) / len(sent) / 1024, "read_of_wanted": sum(sent) / report["bytes"]}
 
 
 def show(results):

@@ -82,10 +82,11 @@ def minute(home, share, arguments):
                 stdout=subprocess.PIPE, env={**os.environ, "STOKER_NODE_DIR": node})
         finally:
             statuses = server.statuses()
-    told = json.loads(done.stdout)
-    asked = statuses.total()
-    return {"samples_per_s": sum(told["each_second"]) / arguments.seconds, "requests": asked,
-            "refused": statuses[503], "amplification": asked / (asked - statuses[503]), **told}
+    report = json.loads(done.stdout)
+    requests = statuses.total()
+    return {"samples_per_s": sum(report["each_second"]) / arguments.seconds, "requests": requests,
+            "refused": statuses[503], "amplification": requests / (requests - statuses[503]),
+            **report}
 
 
 def main():

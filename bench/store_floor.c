@@ -157,7 +157,7 @@ static void take_head(struct connection *connection)
     connection->want = strtoull(length + 16, NULL, 10);
     connection->got = 0;
     if (strncmp(connection->head, "HTTP/1.1 20", 11) != 0 || connection->want > ROOM) {
-        fail("an answer that was not asked for");
+        fail("a response without a request");
     }
     length = connection->head + connection->head_bytes;
     memcpy(connection->buffer, end + 4, (size_t)(length - end - 4));

@@ -29,7 +29,7 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(3 * 8 * 8, 10)
-        self.told = ""
+        self.label = ""
 
     def forward(self, image, labels, id):
         print(f"{self.told}: samples {id.tolist()}", flush=True)
@@ -40,7 +40,7 @@ class Model(torch.nn.Module):
 class Tell(transformers.TrainerCallback):
     def on_step_begin(self, args, state, control, model=None, **others):
         rank, world = args.process_index, args.world_size
-        model.told = f"step {state.global_step + 1} rank {rank} of {world}"
+        model.label = f"step {state.global_step + 1} rank {rank} of {world}"
 
 
 def main():

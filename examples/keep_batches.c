@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <stoker/stoker.h>
 
-#define KEPT_MAX 4096
+#define HELD_MAX 4096
 
 int main(int argc, char **argv)
 {
-    static struct stoker_batch *kept[KEPT_MAX];
+    static struct stoker_batch *held[HELD_MAX];
     struct stoker_error error = {0};
     struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
@@ -38,15 +38,15 @@ int main(int argc, char **argv)
         status = stoker_loader_open(&loader, dataset, &options, &error);
     }
     while (status >= 0 &&
-           count < KEPT_MAX) { /* 0 is the end of an epoch: the next call starts the next one */
-        status = stoker_loader_next(loader, 60000, &kept[count], &error);
+           count < HELD_MAX) { /* 0 is the end of an epoch: the next call starts the next one */
+        status = stoker_loader_next(loader, 60000, &held[count], &error);
         count += status == 1;
     }
     printf("%zu batches kept, then %s\n", count, stoker_status_name(status));
     if (status == STOKER_ERROR_BUDGET) { /* after one is closed there is memory again */
-        stoker_batch_close(kept[--count]);
-        kept[count] = NULL;
-        status = stoker_loader_next(loader, 60000, &kept[count], &error);
+        stoker_batch_close(held[--count]);
+        held[count] = NULL;
+        status = stoker_loader_next(loader, 60000, &held[count], &error);
         count += status == 1;
         printf("one closed, one more read: %s\n", status < 0 ? error.what : "yes");
     } else {
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
     while (count > 0) {
-        stoker_batch_close(kept[--count]); /* frees their memory */
+        stoker_batch_close(held[--count]); /* frees their memory */
     }
     return status < 0;
 }

@@ -29,7 +29,7 @@ def seen(batch):
 
 
 with open_loader(threads=2) as loader:
-    whole = [seen(batch) for batch in loader]
+    uninterrupted = [seen(batch) for batch in loader]
 
 with open_loader(threads=1) as loader:
     batches = iter(loader)
@@ -42,5 +42,5 @@ with open_loader(threads=3) as loader:
         loader.set_epoch(epoch)
         parts += [seen(batch) for batch in loader]
 
-assert parts == whole
-print(f"{len(whole)} batches, the same with and without the stop; the state: {len(state)} bytes")
+assert parts == uninterrupted
+print(f"{len(parts)} batches, the same with and without the stop; the state: {len(state)} bytes")

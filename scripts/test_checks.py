@@ -280,7 +280,7 @@ class Checks(unittest.TestCase):
         (self.root / "src/format/tar/tar_fuzz.c").unlink()
         self.assert_finding("tidy", "src/format/tar/tar.c:1: fuzz:")
 
-    def test_parser_by_what_it_calls(self):
+    def test_parser_by_its_calls(self):
         write(self.root, "src/base/mem.c", CLEAN["src/base/mem.c"] +
               "void *look(void)\n{\n    return json_loadb(0, 0, 0, 0);\n}\n")
         self.assert_finding("tidy", "src/base/mem.c:1: fuzz:")

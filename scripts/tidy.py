@@ -305,20 +305,20 @@ def find_sources(root):
 def excuse(root, findings):
     """The findings that no exception names, and the exceptions that name no finding."""
     path = root / EXCEPTIONS
-    rows, kept = [], list(findings)
+    rows, remaining = [], list(findings)
     for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
         if not line.strip() or line.startswith("#"):
             continue
         rule, target, reason = (line.split(maxsplit=2) + ["", ""])[:3]
-        excused = [finding for finding in kept if finding.rule == rule
+        excused = [finding for finding in remaining if finding.rule == rule
                    and target in (finding.path, f"{finding.path}:{finding.name}")]
-        kept = [finding for finding in kept if finding not in excused]
+        remaining = [finding for finding in remaining if finding not in excused]
         if not excused:
             rows.append(Finding(EXCEPTIONS, number, "stale", "", f"'{rule} {target}' excuses "
                                 "nothing; take the line out"))
         elif not reason:
             rows.append(Finding(EXCEPTIONS, number, "reason", "", "say why it may stay"))
-    return kept + rows
+    return remaining + rows
 
 
 def main():

@@ -44,7 +44,7 @@ def network(seed):
         torch.nn.Flatten(), torch.nn.Linear(16 * 6 * 6, CLASSES))
 
 
-class Whole(torch.utils.data.Dataset):
+class FullImages(torch.utils.data.Dataset):
     """Whole images by PIL, with torchvision's transforms, as its training script has them."""
 
     def __init__(self, root):
@@ -93,21 +93,21 @@ def crops():
     return [stoker.RandomResizedCrop(CROP, scale=SCALE), stoker.RandomHorizontalFlip()]
 
 
-def settings(folder, halves, packed, kept):
+def settings(folder, halves, packed, in_order):
     """Name, and the loader for a seed."""
     def ours(source, **options):
         return lambda seed: stoker.Loader(source, BATCH, seed=seed, image=crops(), output="torch",
                                           **options)
 
     yield "PyTorch, whole images", lambda seed: torch.utils.data.DataLoader(
-        Whole(folder), BATCH, shuffle=True, drop_last=True,
+        FullImages(folder), BATCH, shuffle=True, drop_last=True,
         generator=torch.Generator().manual_seed(seed))
     yield "folder, default", ours(folder)
     yield "folder, exact=False", ours(folder, exact=False)
     yield "mix of two halves", ours(stoker.Mix(halves))
     yield "packed, default", ours(packed)
     yield "packed, block", ours(packed, shuffle="block")
-    yield "kept order, default", ours(kept)
+    yield "kept order, default", ours(in_order)
     yield "folder, block, version 1", ours(folder, shuffle="block", order_version=1)
     yield "folder, block, window 2", ours(folder, shuffle="block", window=2)
 

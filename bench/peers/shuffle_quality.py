@@ -89,19 +89,19 @@ def measure(orders):
     assert (np.sort(orders, axis=1) == np.arange(SAMPLES)).all(), "not each sample once"
     probes = random.choice(SAMPLES, 512, replace=False)
     bins = (places[:, probes] // ROOM).T
-    far = random.choice(SAMPLES, (2, 32768))
-    far = far[:, far[0] // SHARD != far[1] // SHARD]
+    distant = random.choice(SAMPLES, (2, 32768))
+    distant = distant[:, distant[0] // SHARD != distant[1] // SHARD]
     one = random.choice(SAMPLES // BLOCK, 32768) * BLOCK
     inner = np.stack([random.permutation(BLOCK)[:2] for _ in one]).T
     beside = random.choice(SAMPLES - BLOCK, 32768)
     distinct = np.array([len(np.unique(batch // BLOCK)) for order in orders[:32]
                          for batch in order.reshape(-1, BATCH)])
-    a, b = (places[:, pair[:512]] // ROOM for pair in far)
+    a, b = (places[:, pair[:512]] // ROOM for pair in distant)
     return {
         "position": chi(bins, BINS),
         "next epoch": chi(bins[:, 0::2] * BINS + bins[:, 1::2], BINS * BINS),
         "pairs": chi((a * BINS + b).T, BINS * BINS),
-        "mates, far apart, x full": together(places, *far),
+        "mates, far apart, x full": together(places, *distant),
         "mates, a block apart, x full": together(places, beside, beside + BLOCK),
         "mates, one block, x full": together(places, one + inner[0], one + inner[1]),
         "mates again, x full": mates_again(orders, places, random),

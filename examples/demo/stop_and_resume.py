@@ -67,7 +67,7 @@ def main():
     a_epoch = len(loader)
     total, stop = EPOCHS * a_epoch, a_epoch + a_epoch // 2
     line.show(f"uninterrupted: {total} steps, 2 threads")
-    whole = steps(loader, total)
+    uninterrupted = steps(loader, total)
     line.end(f"uninterrupted        {total} steps, 2 threads, process {os.getpid()}")
     before = run_part(1, 0, stop)
     line.end(f"stopped in epoch 1   {len(before['rows'])} steps, 1 thread, process {before['pid']}")
@@ -76,8 +76,8 @@ def main():
     after = run_part(3, stop, total)
     line.end(f"resumed              {len(after['rows'])} steps, 3 threads, process {after['pid']}")
     joined = before["rows"] + after["rows"]
-    ids = sum(a[0] == b[0] for a, b in zip(whole, joined))
-    pixels = sum(a[1] == b[1] for a, b in zip(whole, joined))
+    ids = sum(a[0] == b[0] for a, b in zip(uninterrupted, joined))
+    pixels = sum(a[1] == b[1] for a, b in zip(uninterrupted, joined))
     same = len(joined) == total and ids == total and pixels == total
     line.end(f"equal sample ids in {ids} of {total} steps, SHA-256 of pixels in {pixels}")
     save("resume", same=same, steps=total, stopped_at=stop, state_bytes=len(state),

@@ -105,8 +105,8 @@ class Middle:
 
     def _is_drawn(self, text: str, rate: float, place: tuple[int, int, int]) -> bool:
         prefix = str(self._fim.no_prefix or "")
-        kept = bool(prefix) and text.startswith(prefix)
-        return bool(text) and not kept and self._draws(*place)[0] < rate
+        excluded = bool(prefix) and text.startswith(prefix)
+        return bool(text) and not excluded and self._draws(*place)[0] < rate
 
     def _cut(self, text: str, place: tuple[int, int, int]) -> list[int | str]:
         _, spm, *cuts = self._draws(*place)

@@ -183,11 +183,11 @@ class _Job:
                         "check the server; the same command continues the copy",
                     )
                     self.over = True
-            told_now = {**self.counts, "listed": self.planned, "seconds": now - self.begun}
+            progress_now = {**self.counts, "listed": self.planned, "seconds": now - self.begun}
             over = self.over
             if over:
-                told_now["entries"] = list(self.entries)
-        progress(told_now)
+                progress_now["entries"] = list(self.entries)
+        progress(progress_now)
         return over
 
     # ---- used by the threads ----
@@ -408,9 +408,9 @@ class _Copy(_Job):
                            "copy a file with stoker.cp")
         if kind != "file" or (name and not self.request.recursive):
             raise _error(errno.EISDIR, "this is a folder", shown, "copy it with recursive=True")
-        whole = os.fsdecode(source)
-        path = os.fsencode(_join(whole, name)) if name else source
-        name = name or _base(whole)
+        base = os.fsdecode(source)
+        path = os.fsencode(_join(base, name)) if name else source
+        name = name or _base(base)
         if not _is_path(name):
             error: Error = ArgumentError("the name cannot be a path", f"{shown!r} name {name!r}",
                                          "copy it alone, and pass a destination name")
@@ -642,9 +642,9 @@ def _entries(system: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
         invalidate(path)
     found = []
     for entry in system.ls(path, detail=True):
-        whole = entry["name"].rstrip("/")
-        name = whole.rpartition("/")[2]
-        if whole != path.rstrip("/") and name not in ("", ".", ".."):  # not the folder
+        base = entry["name"].rstrip("/")
+        name = base.rpartition("/")[2]
+        if base != path.rstrip("/") and name not in ("", ".", ".."):  # not the folder
             found.append((name, entry))
     return found
 

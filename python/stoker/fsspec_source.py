@@ -423,8 +423,8 @@ class Client:
         self._files.clear()
         for system in self._systems.values():
             while system is not None:
-                kept = getattr(type(system), "_cache", {})
-                kept.pop(getattr(system, "_fs_token", None), None)
+                cached = getattr(type(system), "_cache", {})
+                cached.pop(getattr(system, "_fs_token", None), None)
                 client = getattr(system, "client", None)
                 if hasattr(client, "open_sftp"):  # paramiko's thread keeps the connection open
                     client.close()
@@ -451,8 +451,8 @@ def _kind(system: Any, entry: dict[str, Any]) -> str:
 def _names(system: Any, path: str) -> dict[str, Any]:
     entries = system.ls(path, detail=True)
     if len(entries) == 1 and entries[0].get("type") == "file":
-        whole = entries[0]["name"].rstrip("/")
-        if whole == path.rstrip("/"):
+        first_name = entries[0]["name"].rstrip("/")
+        if first_name == path.rstrip("/"):
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
     names = [
         (_kind(system, entry) + entry["name"].rstrip("/").rpartition("/")[2]).encode(

@@ -54,15 +54,15 @@ class KeepState(TrainerCallback, ExportableState):  # type: ignore[misc] # they 
                 "let get_train_dataloader() return the stoker.Loader itself",
             )
         self._loader = loader
-        kept = state.stateful_callbacks.get(type(self).__name__) or {}
+        saved = state.stateful_callbacks.get(type(self).__name__) or {}
         if state.global_step > 0:
-            if not kept.get("loader"):
+            if not saved.get("loader"):
                 raise ArgumentError(
                     "the checkpoint contains no loader state",
                     "KeepState",
                     "it was saved without KeepState: start again, or train without KeepState",
                 )
-            loader.load_state_dict(kept["loader"])
+            loader.load_state_dict(saved["loader"])
 
     def state(self) -> dict[str, Any]:
         """The state that the Trainer stores in a checkpoint."""

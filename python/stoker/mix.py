@@ -289,7 +289,7 @@ class Mixed:
             if sampler is not None:
                 self.lengths[source] = sampler.info()["count"]
         self.history: History = [(0, self._first())]
-        self.history += [(p, whole(mix.parts(weights))) for p, weights in mix.changes]
+        self.history += [(p, to_integers(mix.parts(weights))) for p, weights in mix.changes]
         # Samples of a block; 0: those of the data set. Kept from runs that had fewer sources.
         self.epoch, self.block_samples = mix.epoch, 0
 
@@ -390,7 +390,7 @@ class Mixed:
             if any(number.denominator != 1 for number in mix.counts):
                 raise ArgumentError("counts are not integers", "Mix", "pass integers")
             return [int(number) for number in mix.counts]
-        return whole(mix.parts(mix.weights or mix.sizes(self.lengths)))
+        return to_integers(mix.parts(mix.weights or mix.sizes(self.lengths)))
 
     def native(self, step: int, width: int | None = None) -> dict[str, Any]:
         """Options of _stoker.Loader. step: samples of a global batch; width: number of sources."""
@@ -454,7 +454,7 @@ class Mixed:
 
     def change(self, position: int, values: Sequence[Any]) -> None:
         """Other weights apply from a position on, which is the end of a frame."""
-        weights = whole(self.mix.parts(self.mix._numbers(values, "weights")))
+        weights = to_integers(self.mix.parts(self.mix._numbers(values, "weights")))
         earlier = [change for change in self.history if change[0] < position]
         self.history = [*earlier, (position, weights)]
 
@@ -654,7 +654,7 @@ def _one(
         yield part
 
 
-def whole(parts: list[Fraction]) -> list[int]:
+def to_integers(parts: list[Fraction]) -> list[int]:
     """Integers in these proportions: the smallest, or rounded to within 2^-48 of their sum."""
     scale = math.lcm(*(part.denominator for part in parts))
     numbers = [int(part * scale) for part in parts]

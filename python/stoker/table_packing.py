@@ -302,7 +302,7 @@ class _Labels:
             value = row.get(column)
             if _is_missing(value):
                 continue
-            if _whole(value) is None and not hasattr(value, "is_integer"):
+            if _integer(value) is None and not hasattr(value, "is_integer"):
                 names.setdefault(str(value), row_number)
             elif number is None:
                 number = row_number, value
@@ -326,7 +326,7 @@ class _Labels:
             found = self.numbers.get(str(value))
             text = "the label is not one of classes"
         else:
-            found, text = _whole(value), "the label is not a whole number"
+            found, text = _integer(value), "the label is not a whole number"
         if found is None:
             raise _RowFailed(
                 FormatError(text, f"column {self.column!r}: {value!r}", "correct the table")
@@ -340,7 +340,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or (hasattr(value, "is_integer") and value != value)  # NaN
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     """The whole number of a cell, also written 10.0 or -1; None: it is none, or over 63 bits."""
     if isinstance(value, str):
         if not re.fullmatch(r"\s*[+-]?[0-9]{1,19}(\.0*)?\s*", value, re.ASCII):

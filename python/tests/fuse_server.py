@@ -73,8 +73,8 @@ class Server:
         _, code, unique, node, *_ = HEADER.unpack_from(data)
         name = NAMES.get(code, str(code))
         path, body = self.paths.get(node, ""), data[HEADER.size :]
-        told = body.split(b"\0")[0].decode() if name == "lookup" else ""
-        full = f"{path}/{told}" if told else path or self.options.folder
+        reported = body.split(b"\0")[0].decode() if name == "lookup" else ""
+        full = f"{path}/{reported}" if reported else path or self.options.folder
         os.write(self.log, f"{name} {os.path.relpath(full, self.options.folder)}\n".encode())
         while os.path.exists(self.options.log + ".silent"):
             time.sleep(0.05)

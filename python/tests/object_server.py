@@ -239,13 +239,13 @@ class S3(Handler):
         server, every = self.server, getattr(self.server, "retry_every", 0)
         name = (self.path, self.headers.get("Range"))
         with server.lock:
-            before = server.told.pop(name, None)
+            before = server.reported.pop(name, None)
             if before:
                 server.again.append((before, self.headers.get("x-amz-date")))
             server.count += 1
             if before or not every or server.count % every:
                 return False
-            server.told[name] = self.headers.get("x-amz-date")
+            server.reported[name] = self.headers.get("x-amz-date")
         self.refuse(503, "SlowDown", Retry_After="1")
         return True
 
@@ -263,8 +263,8 @@ class S3(Handler):
                 return {}
         make = ((lambda name: self.joined(name, data, spans)) if spans and not ranged
                 else (lambda name: checksum(name, body)))
-        told = {f"x-amz-checksum-{name}": make(name) for name in self.server.sums}
-        return {**told, "x-amz-checksum-type": kind} if told else {}
+        reported = {f"x-amz-checksum-{name}": make(name) for name in self.server.sums}
+        return {**reported, "x-amz-checksum-type": kind} if reported else {}
 
     @staticmethod
     def spans(data, sizes):
@@ -285,11 +285,11 @@ class S3(Handler):
             self.refuse(416, "InvalidPartNumber")
             return
         begin, end = spans[number - 1] if spans else (0, len(data))
-        told = {f"x-amz-checksum-{name}": checksum(name, data[begin:end])
+        reported = {f"x-amz-checksum-{name}": checksum(name, data[begin:end])
                 for name in self.server.sums}
         self.say(206, data[begin:end], ETag=f'"{self.etag(data)}"',
                  Content_Range=f"bytes {begin}-{end - 1}/{len(data)}",
-                 x_amz_mp_parts_count=str(len(spans)), **told)
+                 x_amz_mp_parts_count=str(len(spans)), **reported)
 
     def do_HEAD(self):
         self.do_GET()
@@ -355,9 +355,9 @@ class Google(S3):
 
     def fits(self, data):
         """True if the body matches the headers of the request."""
-        told = dict(part.split("=", 1) for part in self.headers.get("x-goog-hash", "").split(",")
-                    if part)
-        if not told or any(checksum(name, data) != value for name, value in told.items()):
+        header = self.headers.get("x-goog-hash", "")
+        reported = dict(part.split("=", 1) for part in header.split(",") if part)
+        if not reported or any(checksum(name, data) != value for name, value in reported.items()):
             self.refuse(400, "BadDigest")
             return False
         return True
@@ -451,8 +451,8 @@ class Google(S3):
 
     def seals(self, data, body, ranged=False):
         """Checksum of the whole object, also if a range of it is sent."""
-        told = ",".join(f"{name}={checksum(name, data)}" for name in self.server.sums)
-        return {"x-goog-hash": told} if told else {}
+        reported = ",".join(f"{name}={checksum(name, data)}" for name in self.server.sums)
+        return {"x-goog-hash": reported} if reported else {}
 
 
 class Azure(Handler):
@@ -543,8 +543,9 @@ class Azure(Handler):
 
     def put(self, place, query):
         """A blob, a block of one, or the list of its blocks."""
-        told = base64.b64encode(base64.b64decode(checksum("crc64nvme", self.data))[::-1]).decode()
-        if self.headers.get("x-ms-content-crc64") != told:
+        crc = base64.b64decode(checksum("crc64nvme", self.data))
+        reported = base64.b64encode(crc[::-1]).decode()
+        if self.headers.get("x-ms-content-crc64") != reported:
             self.refuse(400, "Crc64Mismatch", x_ms_error_code="Crc64Mismatch")
         elif query.get("comp") == "block":
             there = self.server.blocks.setdefault(place, {})
@@ -552,7 +553,7 @@ class Azure(Handler):
                 self.refuse(400, "InvalidBlobOrBlock", x_ms_error_code="InvalidBlobOrBlock")
                 return
             there[query["blockid"]] = self.data
-            self.say(201, x_ms_content_crc64=told)
+            self.say(201, x_ms_content_crc64=reported)
         elif self.headers.get("If-None-Match") == "*" and place in self.server.objects:
             self.refuse(409, "BlobAlreadyExists", x_ms_error_code="BlobAlreadyExists")
         elif query.get("comp") == "blocklist":
@@ -643,8 +644,8 @@ class Hub(Handler):
     def resolve(self, repository, path):
         server, linked = self.server, {}
         if server.linked and (repository, path) in server.objects:
-            told = self.told(path, server.objects[repository, path])
-            linked = {"X_Linked_ETag": f'"{told.get("lfs", told)["oid"]}"',
+            reported = self.reported(path, server.objects[repository, path])
+            linked = {"X_Linked_ETag": f'"{reported.get("lfs", reported)["oid"]}"',
                       "X_Repo_Commit": "c" * 40}
         if (repository, path) not in server.objects:
             self.fail(404, "EntryNotFound", f"{path} is not there")
@@ -664,7 +665,7 @@ class Hub(Handler):
                      **linked)
 
     @staticmethod
-    def told(name, data):
+    def reported(name, data):
         """Small files are in git itself; for others git has a pointer."""
         item = {"type": "file", "size": len(data), "path": name}
         if name.endswith(".json"):
@@ -683,14 +684,14 @@ class Hub(Handler):
         if not items:
             self.fail(404, "EntryNotFound", "no such folder")
             return
-        told = [{"type": "directory", "oid": "x", "size": 0, "path": name.rstrip("/")}
-                if data is None else self.told(name, data) for name, data in items]
+        reported = [{"type": "directory", "oid": "x", "size": 0, "path": name.rstrip("/")}
+                if data is None else self.reported(name, data) for name, data in items]
         link = {}
         if more:
             cursor = urllib.parse.quote(items[-1][0], safe="")
             path = self.path.partition("?")[0]
             link["Link"] = f'<{self.server.url}{path}?cursor={cursor}>; rel="next"'
-        self.say(200, json.dumps(told).encode(), Content_Type="application/json", **link)
+        self.say(200, json.dumps(reported).encode(), Content_Type="application/json", **link)
 
 
 class Far(Handler):
@@ -757,7 +758,7 @@ class Keeper(Handler):
 def s3(objects, keys=None, retry_every=0):
     store = Store(S3, objects)
     store.keys, store.retry_every = keys, retry_every
-    store.told, store.again, store.count = {}, [], 0
+    store.reported, store.again, store.count = {}, [], 0
     return store
 
 
@@ -770,7 +771,7 @@ def keeper(keys, life):
 def google(objects, keys=None, token=None):
     store = Store(Google, objects)
     store.keys, store.token = keys, token
-    store.told, store.again, store.count = {}, [], 0
+    store.reported, store.again, store.count = {}, [], 0
     store.uploads, store.numbers = {}, itertools.count()
     return store
 

@@ -117,13 +117,13 @@ def test_roles(tmp_path, lines, host):
 
 
 def test_checksums(tmp_path):
-    for value, asked in (("when_supported", True), ("when_required", False)):
+    for value, sent in (("when_supported", True), ("when_required", False)):
         with serving() as server:
             done = run(tmp_path, [f"endpoint_url = {server.url}",
                                   f"response_checksum_validation = {value}"],
                        "cat", "s3://bucket/key")
             assert done.returncode == 0, done.stderr
-            assert any("x-amz-checksum-mode" in headers for _, _, headers in server.seen) == asked
+            assert any("x-amz-checksum-mode" in headers for _, _, headers in server.seen) == sent
 
 
 @pytest.mark.parametrize("line, word", [

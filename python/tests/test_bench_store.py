@@ -30,10 +30,10 @@ def run(*words, ok=0, env=None):
 def test_reads(ceph, tmp_path):
     """Benchmarks the objects below a prefix; the page contains all results."""
     page = tmp_path / "x.html"
-    told = json.loads(run("--json", "--sizes", "1000,64K,9M", "--concurrency", "1,4,16",
+    info = json.loads(run("--json", "--sizes", "1000,64K,9M", "--concurrency", "1,4,16",
                           "--seconds", 3, "--plot", page, "s3://data/large"))
-    assert told["objects"] == 2 and told["object_bytes"] > 40_000_000 and not told["writes"]
-    rows = {(row["size"], row["at_once"]): row for row in told["reads"]}
+    assert info["objects"] == 2 and info["object_bytes"] > 40_000_000 and not info["writes"]
+    rows = {(row["size"], row["at_once"]): row for row in info["reads"]}
     assert list(rows) == [(size, n) for size in (1000, 65536, 9 << 20) for n in (1, 4, 16)]
     for (size, at_once), row in rows.items():
         assert row["bytes"] == size * row["requests"] > 0 and row["failed"] == 0
@@ -78,10 +78,10 @@ def test_first_byte_and_bound(nginx, shelf):
     name = "tars/train-003.tar"
     before = nginx.log.read_text().count(f"/slow/{name}") if nginx.log.exists() else 0
     size = (shelf / name).stat().st_size
-    told = json.loads(run("--json", "--sizes", "1000", "--concurrency", "1,8", "--bytes", 60_000,
+    info = json.loads(run("--json", "--sizes", "1000", "--concurrency", "1,8", "--bytes", 60_000,
                           "--seconds", 60, f"{nginx.url}/slow/{name}"))
-    assert told["objects"] == 1 and told["object_bytes"] == size
-    one, eight = told["reads"]
+    assert info["objects"] == 1 and info["object_bytes"] == size
+    one, eight = info["reads"]
     assert one["first_byte_seconds"]["p50"] >= 0.030
     assert one["requests"] + eight["requests"] <= 60 + 16
     after = nginx.log.read_text().count(f"/slow/{name}")
@@ -104,11 +104,11 @@ def client(ceph, request):
 
 
 def test_writes(client):
-    told = json.loads(run("--json", "--write", "--sizes", "64K,1M", "--concurrency", "4",
+    info = json.loads(run("--json", "--write", "--sizes", "64K,1M", "--concurrency", "4",
                           "--seconds", 2, f"s3://{client.name}/a"))
-    assert [(row["size"], row["objects"]) for row in told["writes"]] == [(64 << 20, 1),
+    assert [(row["size"], row["objects"]) for row in info["writes"]] == [(64 << 20, 1),
                                                                          (64 << 10, 64)]
-    assert all(row["seconds"] > 0 for row in told["writes"]) and told["objects"] == 65
+    assert all(row["seconds"] > 0 for row in info["writes"]) and info["objects"] == 65
     assert keys(client, client.name) == ["a/mine"]
     assert not list(pathlib.Path("/tmp").glob("stoker-bench-??????/large"))
 
@@ -143,13 +143,13 @@ def test_ctrl_c(ceph, client, moment, tmp_path):
     assert keys(client, name) == ["a/mine"] and not list(tmp_path.iterdir())
     assert not client.list_multipart_uploads(Bucket=name).get("Uploads")
     if moment == "reading":
-        told = json.loads(out)
-        assert told["interrupted"] and told["reads"][0]["requests"] > 0
+        info = json.loads(out)
+        assert info["interrupted"] and info["reads"][0]["requests"] > 0
     client.delete_object(Bucket=name, Key="a/mine")
     client.delete_bucket(Bucket=name)
 
 
-def test_what_fails(ceph, nginx, tmp_path):
+def test_failures(ceph, nginx, tmp_path):
     assert "no such object" in run("s3://data/none/", ok=3)
     assert "not a list of increasing" in run("--sizes", "1M,64K", "s3://data/large", ok=2)
     assert "not a list of increasing" in run("--concurrency", "0", "s3://data/large", ok=2)

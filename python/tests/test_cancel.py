@@ -56,7 +56,7 @@ class Counting(Sealing):
 def server(clean):  # noqa: F811
     server = object_server.s3({}, {"a": ("b", "", float("inf"))})
     server.RequestHandlerClass = Counting
-    server.sealed, server.kms, server.uploads, server.asked = {}, {}, {}, []
+    server.sealed, server.kms, server.uploads, server.requested = {}, {}, {}, []
     server.classes, server.came, server.silent = {}, [], False
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
                         "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,

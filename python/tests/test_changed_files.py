@@ -17,13 +17,13 @@ import pytest
 import stoker
 
 
-def _settle():
+def _await_idle():
     """File times have steps of some milliseconds."""
     time.sleep(0.03)
 
 
 def _overwrite(path, how):
-    _settle()
+    _await_idle()
     size = os.path.getsize(path)
     with open(path, "r+b") as file:
         if how == "truncate":
@@ -88,7 +88,7 @@ def test_touched_index(tars):
     index = tars / "stoker.index"
 
     def replace():
-        _settle()
+        _await_idle()
         os.utime(index)
         copy = tars / "copy"
         copy.write_bytes(index.read_bytes()[:100])

@@ -240,17 +240,17 @@ def test_notices(metadata, tmp_path):
 
 
 def test_a_notice_that_cannot_be_read(tmp_path):
-    asked = []
+    requested = []
 
     def notice():
-        asked.append(1)
+        requested.append(1)
         raise OSError("no metadata service")
 
     ckpt = stoker.Checkpointer(tmp_path)
     with pytest.warns(RuntimeWarning, match="no metadata service"):
         ckpt.save_on_signal(notice=notice)
         until = time.monotonic() + 10
-        while not asked and time.monotonic() < until:
+        while not requested and time.monotonic() < until:
             time.sleep(0.01)
         time.sleep(0.1)
     assert not ckpt.stopping(1, {"a": 1})

@@ -48,7 +48,7 @@ def test_save_and_load(store, large):
         ckpt.save(4, state(4, large), wait=True)
         assert [found.step for found in ckpt.steps()] == [2, 3, 4]
     assert not store.uploads
-    puts = [key for method, key, _ in store.asked if method in ("PUT", "POST")]
+    puts = [key for method, key, _ in store.requested if method in ("PUT", "POST")]
     at = puts.index(f"run/step-0000000004/{MANIFEST}")
     assert not any("step-0000000004/shard" in key for key in puts[at:])  # the manifest is last
     assert same(stoker.load(URL), state(4, large))
@@ -70,9 +70,9 @@ def test_unchanged_tensors(store):
 def test_a_step_without_a_manifest_is_none(store):
     with stoker.Checkpointer(URL) as ckpt:
         ckpt.save(1, state(1), wait=True)
-        store.script = lambda asked: (
-            asked.refuse(403, "AccessDenied") or True
-            if asked.command == "PUT" and asked.key.endswith(MANIFEST)
+        store.script = lambda requested: (
+            requested.refuse(403, "AccessDenied") or True
+            if requested.command == "PUT" and requested.key.endswith(MANIFEST)
             else None
         )
         with pytest.raises(OSError, match=MANIFEST):
@@ -87,8 +87,8 @@ def test_two_jobs_save_the_same_step(store):
     """The second one fails, and the bytes of the first stay, whatever the order of requests."""
     other = stoker.Checkpointer(URL)
 
-    def meanwhile(asked):
-        if asked.command == "PUT" and asked.key.endswith(MANIFEST):
+    def meanwhile(requested):
+        if requested.command == "PUT" and requested.key.endswith(MANIFEST):
             store.script = None
             other.save(1, state(100), wait=True)
 
@@ -107,10 +107,10 @@ def test_two_jobs_save_the_same_step(store):
 def test_faults_are_retried(store, code):
     left = [3]
 
-    def script(asked):
-        if asked.command in ("PUT", "POST") and left[0] > 0:
+    def script(requested):
+        if requested.command in ("PUT", "POST") and left[0] > 0:
             left[0] -= 1
-            asked.refuse(code, "SlowDown")
+            requested.refuse(code, "SlowDown")
             return True
         return None
 
@@ -124,10 +124,10 @@ def test_lost_answers(store):
     """The manifest is written, but its answer is lost: the save succeeds."""
     lost = []
 
-    def script(asked):
-        if asked.command == "PUT" and asked.key.endswith(MANIFEST) and not lost:
-            lost.append(asked.key)
-            return asked.drop
+    def script(requested):
+        if requested.command == "PUT" and requested.key.endswith(MANIFEST) and not lost:
+            lost.append(requested.key)
+            return requested.drop
         return None
 
     with stoker.Checkpointer(URL) as ckpt:
@@ -141,10 +141,10 @@ def test_a_conflict_is_retried(store, large):
     """409: another request of this key was running. It says nothing about the result."""
     left = [2]
 
-    def script(asked):
-        if asked.command == "PUT" and asked.key.endswith(MANIFEST) and left[0] > 0:
+    def script(requested):
+        if requested.command == "PUT" and requested.key.endswith(MANIFEST) and left[0] > 0:
             left[0] -= 1
-            asked.refuse(409, "ConditionalRequestConflict")
+            requested.refuse(409, "ConditionalRequestConflict")
             return True
         return None
 
@@ -158,9 +158,9 @@ def test_a_conflict_is_retried(store, large):
 def test_an_expired_token(store, suffix):
     """The save fails and names its object; older steps stay, and a later save succeeds."""
 
-    def script(asked):
-        if asked.command in ("PUT", "POST") and suffix in asked.key:
-            asked.refuse(400, "ExpiredToken")
+    def script(requested):
+        if requested.command in ("PUT", "POST") and suffix in requested.key:
+            requested.refuse(400, "ExpiredToken")
             return True
         return None
 
@@ -186,13 +186,13 @@ def test_death_at_every_request(store, large, done):
     for n in range(1, 40):
         count = [0]
 
-        def script(asked, n=n, count=count):
+        def script(requested, n=n, count=count):
             count[0] += 1
             if count[0] < n:
                 return None
             if count[0] == n and done:
-                return lambda: asked.refuse(403, "AccessDenied") or True
-            asked.refuse(403, "AccessDenied")
+                return lambda: requested.refuse(403, "AccessDenied") or True
+            requested.refuse(403, "AccessDenied")
             return True
 
         failed = False
@@ -219,9 +219,9 @@ def test_objects_of_a_failed_save(store, monkeypatch):
     """A later save commits the same step: gc removes the objects of the first one once they are
     old, and nothing else."""
 
-    def refuse(asked):
-        if asked.command == "PUT" and asked.key.endswith(MANIFEST):
-            asked.refuse(403, "AccessDenied")
+    def refuse(requested):
+        if requested.command == "PUT" and requested.key.endswith(MANIFEST):
+            requested.refuse(403, "AccessDenied")
             return True
         return None
 
@@ -248,13 +248,13 @@ def test_every_answer_is_lost(store):
 
     lost = []
 
-    def script(asked):
-        if not asked.key.endswith(MANIFEST):
+    def script(requested):
+        if not requested.key.endswith(MANIFEST):
             return None
-        if asked.command == "PUT":
-            lost.append(asked.key)
-            return asked.drop
-        return lost and (asked.refuse(403, "AccessDenied") or True)
+        if requested.command == "PUT":
+            lost.append(requested.key)
+            return requested.drop
+        return lost and (requested.refuse(403, "AccessDenied") or True)
 
     with stoker.Checkpointer(URL) as ckpt:
         store.script = script

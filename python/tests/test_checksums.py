@@ -66,21 +66,21 @@ CASES = [*(("s3", [name]) for name in SUMS), ("s3", ["crc32", "sha256"]),
 
 
 @pytest.mark.parametrize(("kind", "sums"), CASES, ids=str)
-def test_whole_objects(clean, kind, sums):  # noqa: F811
+def test_complete_objects(clean, kind, sums):  # noqa: F811
     server = serve(kind, FILES, sums)
     size = sum(map(len, FILES.values()))
     target = "*/set/b/*"
     try:
         with Proxy("--to", server.url) as proxy:
-            found, told = read(f"{reach(clean, kind, proxy)}/set")
-            assert found == FILES and told["damaged"] == 0
-            assert told[kind]["checked"] >= size  # a loader may request a slow read twice
+            found, reported = read(f"{reach(clean, kind, proxy)}/set")
+            assert found == FILES and reported["damaged"] == 0
+            assert reported[kind]["checked"] >= size  # a loader may request a slow read twice
         for fault in ({"fault": "flip", "at": 100}, {"fault": "checksum"}):
             rule = {**fault, "method": "GET", "path": target}
             with Proxy("--to", server.url, rules=[{**rule, "count": 2}]) as proxy:
-                found, told = read(f"{reach(clean, kind, proxy)}/set")
-                assert found == FILES and told["damaged"] == 2  # and the second answer was good
-                assert told[kind]["checked"] >= size and told["retries"]["transient"] >= 2
+                found, reported = read(f"{reach(clean, kind, proxy)}/set")
+                assert found == FILES and reported["damaged"] == 2  # and the second answer was good
+                assert reported[kind]["checked"] >= size and reported["retries"]["transient"] >= 2
             with Proxy("--to", server.url, rules=[rule]) as proxy:
                 with pytest.raises(stoker.Error) as caught:
                     read(f"{reach(clean, kind, proxy)}/set")
@@ -97,8 +97,8 @@ def test_turned_off(clean):  # noqa: F811
         with Proxy("--to", server.url) as proxy:
             base = reach(clean, "s3", proxy)
             clean.setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_required")
-            found, told = read(f"{base}/set")
-            assert found == FILES and told["s3"]["checked"] == 0
+            found, reported = read(f"{base}/set")
+            assert found == FILES and reported["s3"]["checked"] == 0
     finally:
         server.close()
 
@@ -112,13 +112,13 @@ def test_etags(clean, sums):  # noqa: F811
     rule = {"fault": "flip", "at": 100, "method": "GET", "path": "*/set/b/*"}
     try:
         with Proxy("--to", server.url, rules=[{**rule, "count": 1}]) as proxy:
-            found, told = read(f"{reach(clean, 's3', proxy)}/set", check_etags=True)
-            assert found == FILES and told["damaged"] == 1
-            assert told["s3"]["checked"] >= size
+            found, reported = read(f"{reach(clean, 's3', proxy)}/set", check_etags=True)
+            assert found == FILES and reported["damaged"] == 1
+            assert reported["s3"]["checked"] >= size
         if not sums:
             with Proxy("--to", server.url) as proxy:
-                found, told = read(f"{reach(clean, 's3', proxy)}/set")
-                assert found == FILES and told["s3"]["checked"] == 0
+                found, reported = read(f"{reach(clean, 's3', proxy)}/set")
+                assert found == FILES and reported["s3"]["checked"] == 0
     finally:
         server.close()
 
@@ -140,9 +140,9 @@ def test_etags_of_encrypted_objects(clean, more):  # noqa: F811
     server.RequestHandlerClass = Sealed
     try:
         with Proxy("--to", server.url) as proxy:
-            found, told = read(f"{reach(clean, 's3', proxy)}/set", check_etags=True)
-            assert found == FILES and told["damaged"] == 0
-            assert told["s3"]["checked"] == 0 and told["retries"]["transient"] == 0
+            found, reported = read(f"{reach(clean, 's3', proxy)}/set", check_etags=True)
+            assert found == FILES and reported["damaged"] == 0
+            assert reported["s3"]["checked"] == 0 and reported["retries"]["transient"] == 0
     finally:
         server.close()
 
@@ -187,12 +187,12 @@ def test_ranges_of_one_version(clean, tmp_path, kind):  # noqa: F811
     checksum), each requested once; all ranges after the first answer name the version of that
     answer."""
     server = serve("s3" if kind == "http" else kind, {"large": LARGE}, [])
-    asked = []
+    requested = []
 
     class Recording(server.RequestHandlerClass):
         def give(self, data, **more):
             span = self.headers.get("Range") or self.headers.get("x-ms-range")
-            asked.append((span, self.headers.get("If-Match")))
+            requested.append((span, self.headers.get("If-Match")))
             super().give(data, **more)
 
     server.RequestHandlerClass = Recording
@@ -204,14 +204,14 @@ def test_ranges_of_one_version(clean, tmp_path, kind):  # noqa: F811
         with Proxy("--to", server.url) as proxy:
             base = reach(clean, kind, proxy) if kind != "http" else f"{server.url}/data"
             for words in (["cp", f"{base}/large", tmp_path / "copy"], ["cat", f"{base}/large"]):
-                asked.clear()
+                requested.clear()
                 done = subprocess.run([COMMAND, *words], capture_output=True, timeout=120,
                                       check=True)
                 assert words[0] == "cp" or done.stdout == LARGE
-                first, *others = [condition for _, condition in asked]
+                first, *others = [condition for _, condition in requested]
                 assert set(others) == {etag} and first in (None, etag)
                 spans = sorted(tuple(map(int, span.removeprefix("bytes=").split("-")))
-                               for span, _ in asked if span not in (None, "bytes=0-0"))
+                               for span, _ in requested if span not in (None, "bytes=0-0"))
                 sizes = [last + 1 - first for first, last in spans]
                 assert all(least <= size <= 16 << 20 for size in sizes[:-1]), sizes
                 assert sizes[-1] <= 16 << 20 and sum(sizes) == len(LARGE) and spans[0][0] == 0
@@ -236,9 +236,9 @@ def test_some_of_an_object(clean, tmp_path):  # noqa: F811
     try:
         with Proxy("--to", server.url) as proxy:
             base = reach(clean, "gs", proxy)
-            found, told = read(f"{base}/t")
+            found, reported = read(f"{base}/t")
             assert sorted(found.values()) == sorted(FILES.values())
-            assert told["gs"]["checked"] in (0, len(text.getvalue()))
+            assert reported["gs"]["checked"] in (0, len(text.getvalue()))
             assert run("cp", f"{base}/t/a.tar", tmp_path) is not None
             assert (tmp_path / "a.tar").read_bytes() == text.getvalue()
     finally:

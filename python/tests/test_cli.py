@@ -520,7 +520,7 @@ def on_terminal(words, seconds, environment):
     return screen, process.returncode, out.decode(), answered
 
 
-def test_ctrl_c_prints_what_was_measured(pictures):
+def test_ctrl_c_prints_the_measurements(pictures):
     words = ["bench", "data", "--seconds", 60, "--image", 32, "--batch", 8, pictures]
     screen, status, out, answered = on_terminal(words, 1.0, {})
     assert status == 130

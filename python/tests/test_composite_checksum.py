@@ -238,12 +238,12 @@ def test_of_the_hub(clean, target, shape):  # noqa: F811
     kind = "sha256" if name.endswith("bin") else "git-sha1"
     server = faulty(hub.far if kind == "sha256" else hub)
     server.at = MIB - 1
-    told = object_server.Hub.told(name, data)
+    reported = object_server.Hub.reported(name, data)
     try:
         server.flips = 100
         text = copy(f"hf://{HUB}/set/{name}", target, ok=1, part=part)
         assert f"hf://{HUB}/set/{name}" in text and text.count(f"{kind} ") == 2, text
-        assert f"{kind} {told.get('lfs', told)['oid']}" in text
+        assert f"{kind} {reported.get('lfs', reported)['oid']}" in text
         assert not list(target.parent.iterdir())
         text = copy("-r", f"hf://{HUB}/set", target, ok=1, part=part)
         assert f"hf://{HUB}/set/{name}" in text and not any(target.rglob("*")), text

@@ -65,8 +65,8 @@ def bucket(ceph, request):
 
 
 def test_there_and_back(bucket, tree, tmp_path):
-    told = copy("cp", "-r", tree, f"{bucket.url}/a")
-    assert told["files_done"] == len(FILES) and told["bytes_done"] == sum(FILES.values())
+    reported = copy("cp", "-r", tree, f"{bucket.url}/a")
+    assert reported["files_done"] == len(FILES) and reported["bytes_done"] == sum(FILES.values())
     assert bucket.objects("a/") == below(tree)
     for name, data in below(tree).items():  # objects that other programs wrote are read as well
         bucket.put_object(Bucket=bucket.name, Key=f"b/{name}", Body=data)
@@ -105,8 +105,8 @@ def test_sync(bucket, tmp_path):
     (source / "3").write_bytes(b"another")
     (source / "new").write_bytes(b"new")
     (source / "7").unlink()
-    told = copy("sync", source, url)
-    assert told["files_done"] - told["files_kept"] == 2 and told["files_removed"] == 0
+    reported = copy("sync", source, url)
+    assert reported["files_done"] - reported["files_kept"] == 2 and reported["files_removed"] == 0
     assert "7" in bucket.objects("x/")
     assert copy("sync", "--delete", source, url)["files_removed"] == 1
     assert bucket.objects("x/") == below(source)
@@ -152,8 +152,8 @@ def test_killed_upload_goes_on(ceph, bucket, tmp_path):
     for _ in range(2):
         kill(command, ceph.url, rules, lambda: parts() == 5)
     assert bucket.objects() == {}
-    told = copy("cp", source, f"{bucket.url}/large")
-    assert told["bytes_kept"] == 5 * PART
+    reported = copy("cp", source, f"{bucket.url}/large")
+    assert reported["bytes_kept"] == 5 * PART
     assert bucket.objects() == {"large": source.read_bytes()}
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket=bucket.name)
 
@@ -165,7 +165,7 @@ def test_two_processes_and_one_file(ceph, bucket, tmp_path):
     bucket.put_object(Bucket=bucket.name, Key="large", Body=data)
     target.parent.mkdir()
     command = ("cp", "--part-size", "5M", f"{bucket.url}/large", target)
-    told = []
+    reported = []
 
     def written():
         return sum(path.stat().st_size for path in target.parent.glob(".stoker-*.part"))
@@ -174,12 +174,12 @@ def test_two_processes_and_one_file(ceph, bucket, tmp_path):
         before = written()
         if not list(target.parent.iterdir()):
             return False
-        told.append(run(*command, ok=3))
+        reported.append(run(*command, ok=3))
         return written() >= before
 
     rules = [{"method": "GET", "range": True, "path": "*large", "nth": 2, "fault": "stall"}]
     kill(command, ceph.url, rules, second)
-    assert len(told) == 1 and "another process writes this file" in told[0]
+    assert len(reported) == 1 and "another process writes this file" in reported[0]
     assert copy("cp", f"{bucket.url}/large", target)["files_done"] == 1
     assert target.read_bytes() == data and len(list(target.parent.iterdir())) == 1
 
@@ -281,8 +281,8 @@ def test_marks_of_folders(bucket, tmp_path):
     assert bucket.objects("to/") == {"b/one": b"data", "b/full/": b"data"}
     assert "folder" in run("rm", f"{bucket.url}/void/", ok=3)
     for folder, count in (("void", 1), ("d", 2), ("a/b/", 4), ("a", 2), ("x", 1), ("to", 2)):
-        told = json.loads(run("rm", "-r", "-y", "--json", f"{bucket.url}/{folder}"))
-        assert told["files_removed"] == count, folder
+        reported = json.loads(run("rm", "-r", "-y", "--json", f"{bucket.url}/{folder}"))
+        assert reported["files_removed"] == count, folder
     assert bucket.objects() == {}
 
 
@@ -306,8 +306,8 @@ def test_look_and_remove(bucket, tree):
     lines = [json.loads(line) for line in run("ls", "--files", "--json", f"{bucket.url}/a")
              .splitlines()]
     assert {line["path"] for line in lines} == {"plain", "empty", "sub", "a'b\"c<d>"}
-    told = json.loads(run("stat", "--json", f"{bucket.url}/a/plain"))
-    assert told["bytes"] == 1000 and told["kind"] == "file" and len(told["etag"]) == 34
+    reported = json.loads(run("stat", "--json", f"{bucket.url}/a/plain"))
+    assert reported["bytes"] == 1000 and reported["kind"] == "file" and len(reported["etag"]) == 34
     assert json.loads(run("stat", "--json", f"{bucket.url}/a"))["kind"] == "folder"
     assert "no such object" in run("stat", f"{bucket.url}/none", ok=3)
     process = subprocess.run([COMMAND, "cat", f"{bucket.url}/a/sub/deep/large"],
@@ -327,9 +327,9 @@ def test_look_and_remove(bucket, tree):
     run("rm", "--unfinished-uploads", "-y", bucket.url)  # a young one may be at work
     assert len(bucket.list_multipart_uploads(Bucket=bucket.name)["Uploads"]) == 1
     time.sleep(2.1)  # Ceph reports whole seconds
-    told = json.loads(run("rm", "--unfinished-uploads", "-y", "--older-than", "1", "--json",
+    reported = json.loads(run("rm", "--unfinished-uploads", "-y", "--older-than", "1", "--json",
                           bucket.url))
-    assert told["files_removed"] == 1
+    assert reported["files_removed"] == 1
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket=bucket.name)
 
 
@@ -353,18 +353,18 @@ def test_presign(bucket, tmp_path):
     assert curl("-T", tmp_path / "data", url)[-3:] == b"200"
     assert curl(url)[-3:] == b"403"
     assert bucket.objects()["new"] == (tmp_path / "data").read_bytes()
-    told = json.loads(run("presign", "--json", "--expires", "1", f"{bucket.url}/plain"))
-    assert told["path"] == f"{bucket.url}/plain" and told["expires"].endswith("Z")
+    reported = json.loads(run("presign", "--json", "--expires", "1", f"{bucket.url}/plain"))
+    assert reported["path"] == f"{bucket.url}/plain" and reported["expires"].endswith("Z")
     time.sleep(2.1)
-    assert curl(told["url"])[-3:] == b"403"
+    assert curl(reported["url"])[-3:] == b"403"
     assert stoker.presign(f"{bucket.url}/none")  # whether it is there shows when it is used
     for words in (["--expires", "604801", f"{bucket.url}/x"], [bucket.url], []):
         run("presign", *words, ok=2)
     for url in ("gs://b/x", "az://c/x", "http://h/x", "hf://datasets/a/b/x"):
         assert url in run("presign", url, ok=1)
-    nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path),
+    anonymous = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path),
               "AWS_EC2_METADATA_DISABLED": "true"}
-    assert "no credentials" in run("presign", f"{bucket.url}/x", ok=3, env=nobody)
+    assert "no credentials" in run("presign", f"{bucket.url}/x", ok=3, env=anonymous)
     with pytest.raises(stoker.ArgumentError):
         stoker.presign(f"{bucket.url}/x", expires=0)
     with pytest.raises(stoker.ArgumentError):
@@ -437,8 +437,8 @@ def test_many(bucket, tmp_path):
     assert len(names) == 2600 == len({line.split()[2] for line in names})
     copy("cp", "-r", f"{bucket.url}/many", tmp_path / "back")
     assert below(tmp_path / "back") == below(source)
-    told = json.loads(run("rm", "-r", "-y", "--json", f"{bucket.url}/many"))
-    assert told["files_removed"] == 2600
+    reported = json.loads(run("rm", "-r", "-y", "--json", f"{bucket.url}/many"))
+    assert reported["files_removed"] == 2600
     assert bucket.objects() == {}
 
 

@@ -10,12 +10,12 @@ import os
 import make
 import pytest
 from test_copy import bucket, run  # noqa: F401
-from test_copy_between_stores import World, told, world  # noqa: F401
+from test_copy_between_stores import World, reported, world  # noqa: F401
 from test_providers import clean  # noqa: F401
 
 PART = 5 << 20
 SIZES = {"empty": 0, "small": 1000, "large": 2 * PART + 7}
-TOLD = {"ContentType": "text/csv", "ContentEncoding": "gzip", "ContentLanguage": "de",
+REPORTED = {"ContentType": "text/csv", "ContentEncoding": "gzip", "ContentLanguage": "de",
         "ContentDisposition": 'attachment; filename="a b"', "CacheControl": "max-age=60"}
 META = {"who": "me", "note": "a=b; c"}
 TAGS = {"project": "x", "a+b c": "ä=1/2"}
@@ -27,7 +27,7 @@ def copied(*words, **more):
 
 def has_all(client, key, tags=True):
     head = client.head_object(Bucket=client.name, Key=key)
-    assert {name: head.get(name) for name in TOLD} == TOLD, key
+    assert {name: head.get(name) for name in REPORTED} == REPORTED, key
     assert META.items() <= head["Metadata"].items(), key
     if tags:
         found = client.get_object_tagging(Bucket=client.name, Key=key).get("TagSet", [])
@@ -39,7 +39,7 @@ def test_copies_within_s3(bucket, tmp_path):  # noqa: F811
     filesystem = pytest.importorskip("stoker.fsspec_filesystem").StokerFileSystem()
     for name, size in SIZES.items():
         bucket.put_object(Bucket=bucket.name, Key=f"a/{name}", Body=make.random_bytes(size, 1),
-                          Metadata=META, Tagging="project=x&a%2Bb%20c=%C3%A4%3D1%2F2", **TOLD)
+                          Metadata=META, Tagging="project=x&a%2Bb%20c=%C3%A4%3D1%2F2", **REPORTED)
     copied("cp", "-r", f"{bucket.url}/a", f"{bucket.url}/b")
     copied("sync", f"{bucket.url}/b", f"{bucket.url}/c")
     copied("mv", "-r", f"{bucket.url}/c", f"{bucket.url}/d")
@@ -54,7 +54,7 @@ def test_copies_within_s3(bucket, tmp_path):  # noqa: F811
 def test_tags_that_cannot_be_read(bucket, monkeypatch):  # noqa: F811
     """Then a copy has none, and is made nevertheless."""
     bucket.put_object(Bucket=bucket.name, Key="a", Body=make.random_bytes(SIZES["large"], 1),
-                      Metadata=META, Tagging="project=x", **TOLD)
+                      Metadata=META, Tagging="project=x", **REPORTED)
     policy = {"Version": "2012-10-17", "Statement": [
         {"Effect": "Deny", "Principal": "*", "Action": "s3:GetObjectTagging",
          "Resource": f"arn:aws:s3:::{bucket.name}/*"}]}
@@ -74,11 +74,11 @@ def test_copies_between_stores(world, size):  # noqa: F811
     data = make.random_bytes(size, 1)
     world.put("gs", "k", data)
     world.gs.attributes["/data/k"] = {**HEADERS, "x-goog-meta-who": "me", "x-goog-meta-A-b": "c"}
-    told("cp", "--part-size", "5M", "gs://data/k", "az://data/k")
+    reported("cp", "--part-size", "5M", "gs://data/k", "az://data/k")
     assert world.az.objects[("data", "k")] == data
     assert world.az.attributes["/acc/data/k"].items() >= {
         **HEADERS, "x-ms-meta-who": "me", "x-ms-meta-a_b": "c"}.items()
-    told("cp", "--part-size", "5M", "az://data/k", "gs://data/back")
+    reported("cp", "--part-size", "5M", "az://data/k", "gs://data/back")
     assert world.gs.objects[("data", "back")] == data
     assert world.gs.attributes["/data/back"].items() >= {
         **HEADERS, "x-goog-meta-who": "me", "x-goog-meta-a_b": "c"}.items()
@@ -118,11 +118,11 @@ def test_an_upload_has_the_time_of_its_file(bucket, tmp_path, size):  # noqa: F8
 def test_times_of_other_stores(world, tmp_path, kind):  # noqa: F811
     (tmp_path / "f").write_bytes(b"f")
     os.utime(tmp_path / "f", ns=(TIME_NS, TIME_NS))
-    told("cp", tmp_path / "f", f"{kind}://data/f")
+    reported("cp", tmp_path / "f", f"{kind}://data/f")
     (kept,) = getattr(world, kind).attributes.values()
     assert [value for name, value in kept.items() if name.endswith("meta-mtime")] == [
         "2020-09-13T12:26:40.123456789Z"]
-    told("cp", f"{kind}://data/f", tmp_path / "back")
+    reported("cp", f"{kind}://data/f", tmp_path / "back")
     assert (tmp_path / "back").stat().st_mtime_ns == TIME_NS
 
 

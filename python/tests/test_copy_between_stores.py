@@ -98,7 +98,7 @@ def world(clean):  # noqa: F811
     world.close()
 
 
-def told(*words, ok=0):
+def reported(*words, ok=0):
     return run(*map(str, words), ok=ok)
 
 
@@ -117,7 +117,7 @@ def test_from_anywhere_to_anywhere(world, tmp_path, to):
             want[f"{kind}-{name}"] = body
         sources.append(f"{world.web.base}/web/web-{name}")
     there = tmp_path / "to" if to == "local" else f"{to}://data/to"
-    told("cp", "-r", "--part-size", "5M", *sources, f"{there}/")
+    reported("cp", "-r", "--part-size", "5M", *sources, f"{there}/")
     found = below(there) if to == "local" else world.below(to, "to/")
     assert found.keys() == want.keys()
     assert [name for name in want if found[name] != want[name]] == []
@@ -177,7 +177,7 @@ def test_a_source_within_the_destination(world, full):
     refused("s3://data/a/b/", "s3://data", "would be removed")
     refused("s3://data/a", "s3://data/a/b", "is inside the source")
     assert below(full) == want and len(world.below("s3")) == 2
-    assert json.loads(told("sync", "--delete", "--json", "s3://data/a", "s3://data/a"))[
+    assert json.loads(reported("sync", "--delete", "--json", "s3://data/a", "s3://data/a"))[
         "files_removed"] == 0
 
 
@@ -220,7 +220,7 @@ def test_the_hub_tells_hashes(world, tmp_path):
     for name, body in data.items():
         world.put("hf", name, body)
     for there in (str(tmp_path / "to"), "s3://data/to"):
-        first = json.loads(told("sync", "--json", f"hf://{HUB}", there))
+        first = json.loads(reported("sync", "--json", f"hf://{HUB}", there))
         assert (first["files_done"], first["files_kept"]) == (5, 0)
         if "://" in there:
             places = {name: ("data", f"to/{name}") for name in data}
@@ -229,15 +229,15 @@ def test_the_hub_tells_hashes(world, tmp_path):
         else:
             (tmp_path / "to/a/small.json").write_bytes(b"{x}")
             (tmp_path / "to/b.bin").write_bytes(bytes(PARTS))
-        asked = len(world.hf.far.seen)
+        requested = len(world.hf.far.seen)
         world.s3.lines.clear()
-        second = json.loads(told("sync", "--json", "--part-size", "5M", f"hf://{HUB}", there))
+        second = json.loads(reported("sync", "--json", "--part-size", "5M", f"hf://{HUB}", there))
         assert (second["files_done"], second["files_kept"]) == (5, 3)
         assert second["bytes_kept"] == MIDDLE + 3 and second["bytes_done"] == second["bytes"]
         found = below(tmp_path / "to") if there.startswith("/") else world.below("s3", "to/")
         assert found == data
-        assert world.hf.far.seen[asked:] and all(
-            "b.bin" in path for path, _ in world.hf.far.seen[asked:])
+        assert world.hf.far.seen[requested:] and all(
+            "b.bin" in path for path, _ in world.hf.far.seen[requested:])
         if "://" in there:  # by parts, not by less: each is a round trip
             read = [path for method, path in world.s3.lines if method == "GET" and "?" not in path]
             assert [sum(name in path for path in read) for name in ("large.bin", "b.bin")] == [1, 2]
@@ -254,13 +254,13 @@ def test_folders_of_azure_are_no_files(world, tmp_path, kind):
         world.az.folders["data", name] = kind
     world.az.page = 2
     for verb in (("cp", "-r"), ("sync", "--delete")):
-        told(*verb, "az://data/x", tmp_path / "to")
+        reported(*verb, "az://data/x", tmp_path / "to")
         assert below(tmp_path / "to") == want
         assert (tmp_path / "to/a/b").is_dir() and not (tmp_path / "to/void").exists()
     assert "folder" in fails("cp", "az://data/x/a/b", tmp_path / "no")
     assert "folder" in fails("cat", "az://data/x/a/b")
-    assert "folder" in told("stat", "az://data/x/a/b")
-    assert json.loads(told("sync", "--json", "--delete", tmp_path / "to", "az://data/x"))[
+    assert "folder" in reported("stat", "az://data/x/a/b")
+    assert json.loads(reported("sync", "--json", "--delete", tmp_path / "to", "az://data/x"))[
         "files_removed"] == 0
-    assert json.loads(told("rm", "-r", "--yes", "--json", "az://data/x"))["files_failed"] == 0
+    assert json.loads(reported("rm", "-r", "--yes", "--json", "az://data/x"))["files_failed"] == 0
     assert world.az.objects.keys() == world.az.folders.keys()

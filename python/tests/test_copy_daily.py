@@ -40,7 +40,7 @@ def test_a_change_at_once_is_synced_up_and_down(bucket, tmp_path):  # noqa: F811
         assert copied("sync", bucket.url, tmp_path / "e")["files_kept"] == 1
 
 
-def test_what_comes_down_is_not_sent_up_again(bucket, tmp_path):  # noqa: F811
+def test_downloaded_files_are_not_uploaded_again(bucket, tmp_path):  # noqa: F811
     for number in range(5):
         bucket.put_object(Bucket=bucket.name, Key=f"x/{number}", Body=b"%d" % number)
     copied("sync", bucket.url, tmp_path / "d")
@@ -58,8 +58,8 @@ def test_checksums_find_a_change_with_an_old_time(bucket, tmp_path):  # noqa: F8
     for name in ("x", "large"):
         os.utime(tmp_path / "d" / name, (978307200, 978307200))
     assert copied("sync", tmp_path / "d", bucket.url)["files_kept"] == 2
-    told = copied("sync", "--compare", "checksum", tmp_path / "d", bucket.url)
-    assert told["files_kept"] == 1  # the large one, by the checksums of its parts
+    reported = copied("sync", "--compare", "checksum", tmp_path / "d", bucket.url)
+    assert reported["files_kept"] == 1  # the large one, by the checksums of its parts
     assert bucket.objects()["x"] == b"HELLO"
     report = stoker.sync(f"{bucket.url}/", tmp_path / "d", compare="checksum")
     assert report.files_kept == 2
@@ -209,9 +209,9 @@ def test_every_failure_is_named(bucket, tmp_path):  # noqa: F811
     for key in ("ok.txt", "a//1", "b//2", "c//3"):
         bucket.put_object(Bucket=bucket.name, Key=key, Body=b"x")
     process = run_all("sync", "--json", bucket.url, tmp_path / "d", ok=2)
-    told = json.loads(process.stdout)
-    assert told["files_failed"] == 3
-    assert sorted(item["name"] for item in told["failures"]) == [
+    reported = json.loads(process.stdout)
+    assert reported["files_failed"] == 3
+    assert sorted(item["name"] for item in reported["failures"]) == [
         f"{bucket.url}/{key}" for key in ("a//1", "b//2", "c//3")]
     assert all(key in process.stderr for key in ("a//1", "b//2", "c//3"))
     with pytest.raises(stoker.ArgumentError) as failed:

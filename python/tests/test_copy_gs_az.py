@@ -16,7 +16,7 @@ from test_providers import CANARY, KEY, clean, run  # noqa: F401
 from test_fault_proxy import Proxy
 
 FILES = {"plain": 1000, "empty": 0, "sub/ü +%41&=?#\\.bin": 70_000, "sub/deep/large": LARGE}
-WAYS = ["gs hmac", "gs nobody", "az key", "az nobody"]
+WAYS = ["gs hmac", "gs anonymous", "az key", "az anonymous"]
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_never_replaced(clean, tmp_path, way, size):  # noqa: F811
 
 
 @pytest.mark.parametrize("way", WAYS[::2])
-def test_what_goes_wrong(clean, tmp_path, way):  # noqa: F811
+def test_upload_faults_are_retried(clean, tmp_path, way):  # noqa: F811
     data = random_bytes(LARGE, 4)
     (tmp_path / "file").write_bytes(data)
     for fault in ({"fault": "reset"}, {"fault": "reset", "at": -1}, {"fault": "truncate", "at": -1},
@@ -126,7 +126,7 @@ def test_what_goes_wrong(clean, tmp_path, way):  # noqa: F811
 
 
 @pytest.mark.parametrize("way", WAYS[::2])
-def test_what_a_run_left(clean, tmp_path, way):  # noqa: F811
+def test_remains_of_a_run(clean, tmp_path, way):  # noqa: F811
     """Parts that are there, and are these bytes, are not sent again; others are."""
     data = random_bytes(LARGE, 5)
     (tmp_path / "file").write_bytes(data)
@@ -144,8 +144,8 @@ def test_what_a_run_left(clean, tmp_path, way):  # noqa: F811
             place.server.blocks["data", "one"] = {
                 object_server.base64.b64encode(name).decode(): data[:PART] if i == 0
                 else bytes(PART) for i, name in enumerate(names)}
-        told = copy("cp", tmp_path / "file", f"{place.base}/one")
-        assert told["bytes_kept"] == PART and place.objects() == {"one": data}
+        reported = copy("cp", tmp_path / "file", f"{place.base}/one")
+        assert reported["bytes_kept"] == PART and place.objects() == {"one": data}
 
 
 def test_a_move_keeps_an_object_that_changed(clean, tmp_path):  # noqa: F811
@@ -158,7 +158,7 @@ def test_a_move_keeps_an_object_that_changed(clean, tmp_path):  # noqa: F811
         give(self, data, **more)
 
     clean.setattr(object_server.Google, "give", give_and_replace)
-    with Place("gs nobody", clean, {("data", "one"): b"older"}) as place:
+    with Place("gs anonymous", clean, {("data", "one"): b"older"}) as place:
         copy("mv", f"{place.base}/one", tmp_path / "one")
         assert (tmp_path / "one").read_bytes() == b"newer" and place.objects() == {}
 
@@ -168,13 +168,13 @@ def test_another_answer_to_a_block(clean, tmp_path):  # noqa: F811
     (tmp_path / "file").write_bytes(random_bytes(LARGE, 6))
     rules = [{"method": "PUT", "count": 1, "fault": "checksum"}]
     with Place("az key", clean, rules=rules) as place:
-        told = copy("cp", tmp_path / "file", f"{place.base}/one", ok=1)
-        assert "answer is for other bytes than were sent" in told and place.objects() == {}
+        reported = copy("cp", tmp_path / "file", f"{place.base}/one", ok=1)
+        assert "answer is for other bytes than were sent" in reported and place.objects() == {}
 
 
-def test_what_other_stores_do_not_have(clean, tmp_path):  # noqa: F811
+def test_features_that_other_stores_lack(clean, tmp_path):  # noqa: F811
     (tmp_path / "file").write_bytes(b"x")
-    with Place("gs nobody", clean) as place:
+    with Place("gs anonymous", clean) as place:
         text = copy("cp", "--sse", "aws:kms", tmp_path / "file", f"{place.base}/x", ok=1)
         assert "encrypts" in text and place.objects() == {}
         assert "is read-only" in copy("cp", tmp_path / "file", "http://127.0.0.1:9/x", ok=1)

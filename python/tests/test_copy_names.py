@@ -209,7 +209,7 @@ def test_names_that_are_one_file(tmp_path, folding, way):
         assert found["sub/x"] in (b"Sub/x", b"sub/X")
 
 
-def test_delete_keeps_what_it_copied(tmp_path, folding):
+def test_delete_keeps_copied_files(tmp_path, folding):
     """Of names that differ from the destination's by case alone; others are removed."""
     for name in ("README", "Sub/Y", "kept"):
         path = tmp_path / "src" / name

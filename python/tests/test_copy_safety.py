@@ -99,13 +99,13 @@ def test_patterns_of_cp_do_not_leave_the_tree(place):
     assert below(place / "out2") == {"1.txt": b"x"}
 
 
-def test_what_cp_leaves_out_is_named(place):
+def test_cp_names_left_out_files(place):
     write(place / "src/cat/1.jpg")
     (place / "src/emu").symlink_to("../precious")
     process = run("cp", "-r", "src", "out", ok=1)
     assert "src/emu" in process.stderr and below(place / "out") == {"cat/1.jpg": b"x"}
-    told = json.loads(run("sync", "--json", "src", "out", ok=1).stdout)
-    assert told["left_out"] == ["src/emu"] and told["links_left_out"] == 1
+    reported = json.loads(run("sync", "--json", "src", "out", ok=1).stdout)
+    assert reported["left_out"] == ["src/emu"] and reported["links_left_out"] == 1
     report = stoker.cp("src", "out", recursive=True)
     assert [(entry.kind, entry.name) for entry in report.entries] == [("left out", "src/emu")]
 
@@ -122,7 +122,7 @@ def test_a_destination_that_is_not_there(place, words):
     assert below(place / words[-1]) == {"a": b"x"}
 
 
-def test_permissions_and_time_are_kept(place):
+def test_permissions_and_time_are_copied(place):
     write(place / "key").chmod(0o600)
     write(place / "script").chmod(0o755)
     os.utime("key", ns=(10**18 + 1, 10**18 + 123456789))
@@ -144,9 +144,9 @@ def test_a_dry_run_with_json_needs_little_memory_for_each_name(place):
              "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
     words = [COMMAND, "cp", "-r", "-n", "--json", "--exclude", "link", "--exclude", "gone", "tmp",
              "new"]
-    told = subprocess.run([sys.executable, "-c", meter, *map(str, words)], capture_output=True,
+    reported = subprocess.run([sys.executable, "-c", meter, *map(str, words)], capture_output=True,
                           timeout=WAIT, check=True)
-    assert int(told.stdout) < 120 << 10
+    assert int(reported.stdout) < 120 << 10
 
 
 def test_system_files_are_left_out_and_counted(tmp_path):
@@ -172,8 +172,8 @@ def test_system_files_are_left_out_and_counted(tmp_path):
             ["stoker", *words, "--json", tmp_path / "src", tmp_path / words[0]],
             capture_output=True, text=True, timeout=60, check=True,
         )
-        told = json.loads(done.stdout)
-        assert told["system_files_left_out"] == 5 and len(told["system_files"]) == 5
+        reported = json.loads(done.stdout)
+        assert reported["system_files_left_out"] == 5 and len(reported["system_files"]) == 5
         assert below(tmp_path / words[0]) == sorted([*wanted, ".DS_Store"])
     stoker.sync(tmp_path / "src", tmp_path / "sync", delete=True)
     assert (tmp_path / "sync" / ".DS_Store").read_bytes() == b"of the destination"

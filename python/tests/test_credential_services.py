@@ -96,10 +96,10 @@ def test_hiccup_of_metadata(services, tmp_path, trouble):
     assert (services.unsigned > 0) == (trouble[0][1] is None)
 
 
-def test_silence_is_told(services, tmp_path):
+def test_a_silent_service_is_reported(services, tmp_path):
     services.script = [(TOKEN, None, "")]
     done = stoker("creds", "explain", "--json", "s3://bucket/key", home=tmp_path,
                   **of_instance(services))
-    told = json.loads(done.stdout)
-    assert told["credentials"] == "anonymous" and "does not answer" in told["from"]
-    assert "queried again" in told["steps"][-1]["why"]
+    reported = json.loads(done.stdout)
+    assert reported["credentials"] == "anonymous" and "does not answer" in reported["from"]
+    assert "queried again" in reported["steps"][-1]["why"]

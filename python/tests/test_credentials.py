@@ -80,14 +80,14 @@ def test_a_profile(explain, tmp_path):
         f"aws_secret_access_key = {CANARY}\n",
         "[profile team]\nregion = eu-west-3\n",
     )
-    told = json.loads(explain("s3://bucket/key", "--json", AWS_PROFILE="team").stdout)
+    info = json.loads(explain("s3://bucket/key", "--json", AWS_PROFILE="team").stdout)
     where = f"{tmp_path}/.aws/credentials:4"
-    assert told["credentials"] == "keys" and told["from"] == f"profile 'team', {where}"
-    assert told["region_from"] == f"{tmp_path}/.aws/config:2"
-    assert told["key"] == "...9876" and told["expires"] == ""
-    verdicts = [step["verdict"] for step in told["steps"]]
+    assert info["credentials"] == "keys" and info["from"] == f"profile 'team', {where}"
+    assert info["region_from"] == f"{tmp_path}/.aws/config:2"
+    assert info["key"] == "...9876" and info["expires"] == ""
+    verdicts = [step["verdict"] for step in info["steps"]]
     assert verdicts == ["passed over"] * 4 + ["used"] + ["not asked"] * 4
-    assert all(step["why"] for step in told["steps"][:5])
+    assert all(step["why"] for step in info["steps"][:5])
     text = explain("s3://bucket/key", AWS_PROFILE="team").stdout.decode()
     assert where in text and "AWS_ACCESS_KEY_ID is not set" in text
 
@@ -110,19 +110,19 @@ def test_a_role(explain, tmp_path, sts):
         (200, f"<R>{CANARY}"),
     ]
     words = {"AWS_PROFILE": "train", "AWS_ENDPOINT_URL_STS": url}
-    told = json.loads(explain("s3://bucket/key", "--json", **words).stdout)
-    assert told["expires"] == "2126-01-02T03:04:05Z" and told["key"] == "...0001"
+    info = json.loads(explain("s3://bucket/key", "--json", **words).stdout)
+    assert info["expires"] == "2126-01-02T03:04:05Z" and info["key"] == "...0001"
     for part in (ROLE, url[7:], f"{tmp_path}/.aws/config:2", f"{tmp_path}/.aws/credentials:2"):
-        assert part in told["from"]
+        assert part in info["from"]
     for reason in ("AccessDenied", "no credentials"):
         done = explain("s3://bucket/key", "--json", status=1, **words)
-        told = json.loads(done.stdout)
-        assert [step["verdict"] for step in told["steps"]] == [
+        info = json.loads(done.stdout)
+        assert [step["verdict"] for step in info["steps"]] == [
             "passed over",
             "failed",
             *["not asked"] * 7,
         ]
-        assert reason in told["steps"][1]["why"] and reason in done.stderr.decode()
+        assert reason in info["steps"][1]["why"] and reason in done.stderr.decode()
     assert not sts.answers
 
 
@@ -162,17 +162,17 @@ def test_a_file_that_is_broken(explain, tmp_path, text):
 def test_other_stores(explain, tmp_path):
     key = tmp_path / "google.json"
     key.write_text(json.dumps({"type": "service_account", "private_key": CANARY}))
-    told = explain("gs://b/k", "--json", status=1, GOOGLE_APPLICATION_CREDENTIALS=key)
-    assert b"google.json" in told.stdout
+    info = explain("gs://b/k", "--json", status=1, GOOGLE_APPLICATION_CREDENTIALS=key)
+    assert b"google.json" in info.stdout
     text = f"AccountName=acc;AccountKey={CANARY}"
-    told = json.loads(
+    info = json.loads(
         explain("az://c/b", "--json", AZURE_STORAGE_CONNECTION_STRING=text).stdout
     )
-    assert told["endpoint"] == "https://acc.blob.core.windows.net"
-    told = json.loads(explain("hf://datasets/a/b", "--json", HF_TOKEN=f"hf_{CANARY}").stdout)
-    assert told["credentials"] == "bearer token" and "HF_TOKEN" in told["from"]
-    told = json.loads(explain(f"https://u:{CANARY}@h/?s={CANARY}", "--json").stdout)
-    assert told["credentials"] == "none"
+    assert info["endpoint"] == "https://acc.blob.core.windows.net"
+    info = json.loads(explain("hf://datasets/a/b", "--json", HF_TOKEN=f"hf_{CANARY}").stdout)
+    assert info["credentials"] == "bearer token" and "HF_TOKEN" in info["from"]
+    info = json.loads(explain(f"https://u:{CANARY}@h/?s={CANARY}", "--json").stdout)
+    assert info["credentials"] == "none"
 
 
 def test_usage(explain):
@@ -376,8 +376,8 @@ def test_google_of_another_universe(explain, tmp_path, pem):
             "private_key_id": "1", "token_uri": "http://127.0.0.1:9/token",
             "universe_domain": "x.example"}
     place.write_text(json.dumps(file))
-    told = json.loads(explain("gs://b/k", "--json", GOOGLE_APPLICATION_CREDENTIALS=place).stdout)
-    assert told["endpoint"] == "https://storage.x.example" and told["credentials"] == "bearer token"
+    info = json.loads(explain("gs://b/k", "--json", GOOGLE_APPLICATION_CREDENTIALS=place).stdout)
+    assert info["endpoint"] == "https://storage.x.example" and info["credentials"] == "bearer token"
     with servers.serving(Bearer) as server:
         done = subprocess.run(
             [command(), "stat", "gs://b/k"], capture_output=True, text=True, timeout=60,
@@ -400,5 +400,5 @@ def test_google_universes_that_are_none(explain, tmp_path, pem, change, why):
         "type": "service_account", "client_email": "sa@x.iam", "private_key": pem[0],
         "client_id": "c", "client_secret": "s", "refresh_token": "r",
         "token_uri": "http://127.0.0.1:9/token", **change}))
-    told = explain("gs://b/k", status=1, GOOGLE_APPLICATION_CREDENTIALS=place)
-    assert why in (told.stdout + told.stderr).decode()
+    info = explain("gs://b/k", status=1, GOOGLE_APPLICATION_CREDENTIALS=place)
+    assert why in (info.stdout + info.stderr).decode()

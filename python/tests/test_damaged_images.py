@@ -65,7 +65,7 @@ def test_most_random_bytes_are_found(folder):
     assert bad_keys(folder, stoker.CenterCrop(32), "whole") == found
 
 
-def test_a_crop_sees_what_it_decodes(folder):
+def test_a_crop_checks_the_decoded_part(folder):
     found = bad_keys(folder, stoker.CenterCrop(32), "decoded")
     assert 0 < len(found) < len(deep(folder))
     assert bad_keys(folder, stoker.Resize((64, 64)), "tolerant") < found

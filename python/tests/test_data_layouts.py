@@ -113,7 +113,7 @@ def test_verify_and_info_list_all_problems_of_a_folder(tmp_path):
     assert command("ls", tmp_path)[0] == 0
 
 
-def test_a_loader_skips_what_cannot_be_read(tmp_path):
+def test_a_loader_skips_unreadable_samples(tmp_path):
     for number in range(4):
         make.jpeg(tmp_path / "c" / f"{number}.jpg", number)
     os.symlink("gone", tmp_path / "c" / "9.jpg")

@@ -159,7 +159,7 @@ def test_differences_are_named(dataset, difference):
     {"groups": 2**32}, {"identity": "zz"}, {"identity": "ab"}, {"identity": None},
     {"position": 2**40},
 ], ids=str)
-def test_what_is_no_state(dataset, wrong):
+def test_invalid_states(dataset, wrong):
     with loader(dataset, 8) as stream:
         state = stream.state_dict()
         given = {**state, **wrong} if isinstance(wrong, dict) and wrong else wrong
@@ -200,8 +200,8 @@ def test_substitutes_are_listed_apart(tmp_path):
         with stoker.Loader(tmp_path / f"{name}.tar", 10, fields=fields, seed=2, on_error="skip",
                            output="numpy") as stream:
             ids = [batch["id"].tolist() for batch in stream]
-            told = [[row.sample for row in stream.explain(step, epoch=0)] for step in range(10)]
-            streams[name] = (stream.stats()["fingerprint"], ids, told,
+            reported = [[row.sample for row in stream.explain(step, epoch=0)] for step in range(10)]
+            streams[name] = (stream.stats()["fingerprint"], ids, reported,
                              sorted(row.sample for row in stream.quarantine))
     whole, damaged = streams["whole"], streams["damaged"]
     assert whole[0] == damaged[0] and whole[2] == damaged[2] == whole[1]

@@ -55,12 +55,12 @@ def epoch(path, **options):
 FIELDS = {"image": stoker.Image("jpg", CROP)}
 
 
-def test_the_difference_is_small_and_told(data):
-    exact, told = epoch(data, fields=FIELDS)
-    assert told["exact"] is True and told["jpegs"].get("planar", 0) == 0
-    planar, told = epoch(data, fields=FIELDS, exact=False)
-    assert told["exact"] is False
-    assert told["jpegs"]["planar"] == told["jpegs"]["stoker"] >= COUNT
+def test_the_difference_is_small_and_reported(data):
+    exact, reported = epoch(data, fields=FIELDS)
+    assert reported["exact"] is True and reported["jpegs"].get("planar", 0) == 0
+    planar, reported = epoch(data, fields=FIELDS, exact=False)
+    assert reported["exact"] is False
+    assert reported["jpegs"]["planar"] == reported["jpegs"]["stoker"] >= COUNT
     difference = np.abs(planar.astype(int) - exact).mean()
     assert 0 < difference < 0.5, difference
 
@@ -68,19 +68,19 @@ def test_the_difference_is_small_and_told(data):
 def test_a_field_says_it_too(data):
     wanted, _ = epoch(data, fields=FIELDS, exact=False)
     fields = {"image": stoker.Image("jpg", CROP, exact=False)}
-    planar, told = epoch(data, fields=fields)
-    assert np.array_equal(wanted, planar) and told["exact"] is False
+    planar, reported = epoch(data, fields=fields)
+    assert np.array_equal(wanted, planar) and reported["exact"] is False
     fields = {"image": stoker.Image("jpg", CROP, exact=True)}
-    exact, told = epoch(data, fields=fields, exact=False)
-    assert not np.array_equal(exact, planar) and told["exact"] is True
+    exact, reported = epoch(data, fields=fields, exact=False)
+    assert not np.array_equal(exact, planar) and reported["exact"] is True
 
 
 def test_the_same_bytes_each_time(data):
     wanted, _ = epoch(data, fields=FIELDS, exact=False, threads=1)
     for more in ({"threads": 3}, {"sandbox": True, "threads": 1}):
-        planar, told = epoch(data, fields=FIELDS, exact=False, **more)
+        planar, reported = epoch(data, fields=FIELDS, exact=False, **more)
         assert np.array_equal(wanted, planar)
-        assert told["jpegs"]["planar"] == told["jpegs"]["stoker"] >= COUNT
+        assert reported["jpegs"]["planar"] == reported["jpegs"]["stoker"] >= COUNT
 
 
 @pytest.mark.skipif(find_command() is None, reason="the stoker command is not built")
@@ -89,9 +89,9 @@ def test_with_marks(data, tmp_path):
     path.write_bytes(data.read_bytes())
     wanted, _ = epoch(path, fields=FIELDS, exact=False)
     subprocess.run([COMMAND, "index", "--jpeg-index", path], check=True, timeout=60)
-    planar, told = epoch(path, fields=FIELDS, exact=False)
+    planar, reported = epoch(path, fields=FIELDS, exact=False)
     assert np.array_equal(wanted, planar)
-    assert told["jpegs"]["marked"] >= COUNT and told["jpegs"]["planar"] >= COUNT
+    assert reported["jpegs"]["marked"] >= COUNT and reported["jpegs"]["planar"] >= COUNT
 
 
 def test_a_state_knows(data):

@@ -331,12 +331,12 @@ def test_raw():
                 assert path == "/" or client.recv(1) == b""
 
 
-def test_a_log_that_nobody_reads():
+def test_a_log_without_a_reader():
     """Answers are sent all the same; a client that reads on gets the number of missing lines."""
     with Proxy(rules=[{"fault": "status"}]) as proxy:
         connection = proxy.connect()
-        asked = 3000
-        for i in range(asked):  # far more than a pipe can hold
+        requested = 3000
+        for i in range(requested):  # far more than a pipe can hold
             connection.request("GET", f"/{i}/" + "x" * 200)
             connection.getresponse().read()
         line = {}

@@ -168,7 +168,7 @@ def test_paths(tmp_path, engine, extension):
     assert batch["o"].tolist() == [[i, 2] for i in range(4)]
 
 
-def test_whole_objects(tmp_path, engine):
+def test_complete_objects(tmp_path, engine):
     values = [{"a": [1, None, "x"]}, [], "text"]
     samples = [{"json": json.dumps(v).encode()} for v in values]
     assert batch_of(tmp_path, engine, samples, {"j": stoker.Json("json")})["j"] == values
@@ -291,7 +291,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damage_costs_the_whole_sample(tmp_path, name):
+def test_damage_in_a_member_makes_the_sample_bad(tmp_path, name):
     """One bad member under skip: all fields of its place are another sample's, and it is listed."""
     samples = []
     for i in range(20):
@@ -370,7 +370,7 @@ def test_messagepack_by_its_package(tmp_path, engine):
 
 
 @pytest.mark.parametrize("kind", ["npz", "json", "mp"])
-def test_what_a_member_parses_to_is_bounded(tmp_path, engine, kind):
+def test_parsed_members_are_bounded(tmp_path, engine, kind):
     """decode_bytes_max: LIMIT above it, damage as any other; fine below."""
     stream = io.BytesIO()
     np.savez_compressed(stream, a=np.zeros(1_000_000))

@@ -30,12 +30,12 @@ def url(ceph, request):
 
 
 def test_there_and_back(url, tree, tmp_path, engine):
-    told = []
-    report = stoker.cp(tree, f"{url}/a", recursive=True, part_bytes="5MiB", progress=told.append,
+    seen = []
+    report = stoker.cp(tree, f"{url}/a", recursive=True, part_bytes="5MiB", progress=seen.append,
                        engine=engine)
-    assert report == told[-1] and report.listed and report.files == report.files_done == len(FILES)
+    assert report == seen[-1] and report.listed and report.files == report.files_done == len(FILES)
     assert report.bytes_done == sum(FILES.values()) and report.files_failed == 0
-    assert [one.files_done for one in told] == sorted(one.files_done for one in told)
+    assert [one.files_done for one in seen] == sorted(one.files_done for one in seen)
     found = {item.name: item for item in stoker.ls(f"{url}/a", recursive=True, engine=engine)}
     assert {name: item.bytes for name, item in found.items()} == FILES
     assert all(item.kind == "file" and item.etag and item.modified for item in found.values())
@@ -61,11 +61,11 @@ def test_there_and_back(url, tree, tmp_path, engine):
             stoker.stat(f"{url}/a/{name}".rstrip("/"))
 
 
-def test_what_fails(url, tree, tmp_path):
-    told = []
+def test_failures(url, tree, tmp_path):
+    seen = []
     with pytest.raises(FileNotFoundError, match="none"):
-        stoker.cp([tree / "plain", f"{url}/none"], tmp_path / "to", progress=told.append)
-    assert (tmp_path / "to/plain").exists() and told[-1].files_done == 1
+        stoker.cp([tree / "plain", f"{url}/none"], tmp_path / "to", progress=seen.append)
+    assert (tmp_path / "to/plain").exists() and seen[-1].files_done == 1
     with pytest.raises(FileExistsError):
         stoker.cp(tree / "empty", tmp_path / "to/plain", no_clobber=True)
     assert (tmp_path / "to/plain").read_bytes() == (tree / "plain").read_bytes()
@@ -105,16 +105,16 @@ def test_ranges(ceph, tree, engine):
     files = [_stoker.File(engine._native, url) for url in urls]
     random = np.random.default_rng(3)
     for gap in (0, 1, 2**32 - 1):
-        asked = []
+        requested = []
         for _ in range(300):
             which = int(random.choice([0, 0, 0, 1, 2]))
             size = len(data[which])
             begin = int(random.integers(0, max(1, size + 10)))
-            asked.append((which, begin, int(random.choice([0, 1, 100, 5000, 200_000]))))
-        asked += [(0, 0, 10**8), (0, 5, 10**7)]  # larger than a request
+            requested.append((which, begin, int(random.choice([0, 1, 100, 5000, 200_000]))))
+        requested += [(0, 0, 10**8), (0, 5, 10**7)]  # larger than a request
         before = engine.store_stats()["s3"]["requests"]
-        found = _stoker.read_ranges([(files[w], begin, n) for w, begin, n in asked], gap)
-        assert found == [data[w][begin:begin + n] for w, begin, n in asked]
+        found = _stoker.read_ranges([(files[w], begin, n) for w, begin, n in requested], gap)
+        assert found == [data[w][begin:begin + n] for w, begin, n in requested]
         sent = engine.store_stats()["s3"]["requests"] - before
         assert sent < (30 if gap > 1 else 60 if gap == 0 else 302), gap
     client.put_object(Bucket="ranges", Key="plain", Body=b"another")
@@ -134,7 +134,7 @@ def test_memory_is_of_the_budget(ceph, tree):
     client.put_object(Bucket="small", Key="x", Body=data)
     with stoker.Engine(threads=1, memory="20MiB") as small:
         file = _stoker.File(small._native, b"s3://small/x")
-        asked = [(file, begin, 1000) for begin in range(0, len(data) - 1000, 100_000)]
-        found = _stoker.read_ranges(asked, 0)
-        assert found == [data[begin:begin + 1000] for _, begin, _ in asked]
+        requested = [(file, begin, 1000) for begin in range(0, len(data) - 1000, 100_000)]
+        found = _stoker.read_ranges(requested, 0)
+        assert found == [data[begin:begin + 1000] for _, begin, _ in requested]
         assert small.info()["memory_bytes_peak"] <= 20 << 20

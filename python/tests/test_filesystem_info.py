@@ -37,9 +37,9 @@ def stoker(*words, timeout=60):
 
 
 def ground(path, status=0):
-    told = stoker("info", "--filesystem", "--json", path)
-    assert told.returncode == status, told.stderr
-    return json.loads(told.stdout)["ground"][0]
+    info = stoker("info", "--filesystem", "--json", path)
+    assert info.returncode == status, info.stderr
+    return json.loads(info.stdout)["ground"][0]
 
 
 @contextlib.contextmanager
@@ -57,10 +57,10 @@ def mounted(point, *words):
 @root
 def test_tmpfs(tmp_path):
     with mounted(tmp_path / "m", "-t", "tmpfs", "-o", "size=1m,nr_inodes=100", "none") as point:
-        told = ground(point)
-        assert (told["kind"], told["group"], told["mount_point"]) == ("tmpfs", "memory", str(point))
-        assert told["bytes_total"] == 1 << 20 and told["inodes_total"] == 100
-        assert told["advice"] == [] and told["answers"]
+        info = ground(point)
+        assert (info["kind"], info["group"], info["mount_point"]) == ("tmpfs", "memory", str(point))
+        assert info["bytes_total"] == 1 << 20 and info["inodes_total"] == 100
+        assert info["advice"] == [] and info["answers"]
         (point / "full").write_bytes(b"x" * ((1 << 20) - 4096))
         (advice,) = ground(point)["advice"]
         assert advice["level"] == "hint" and "nearly full" in advice["what"]
@@ -74,9 +74,9 @@ def test_overlay(tmp_path):
     layers = ",".join(f"{k}dir={tmp_path / v}" for k, v in
                       (("lower", "low"), ("upper", "up"), ("work", "work")))  # fmt: skip
     with mounted(tmp_path / "m", "-t", "overlay", "-o", layers, "none") as point:
-        told = ground(point / "a")
-        assert (told["kind"], told["group"]) == ("overlay", "layered")
-        assert "container" in told["advice"][0]["what"]
+        info = ground(point / "a")
+        assert (info["kind"], info["group"]) == ("overlay", "layered")
+        assert "container" in info["advice"][0]["what"]
 
 
 @root
@@ -89,11 +89,11 @@ def test_loop(tmp_path, kind):
         file.truncate(320 << 20)
     subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True)
     with mounted(tmp_path / "a b", "-o", "loop,ro", image) as point:
-        told = ground(point)
-        assert (told["kind"], told["group"]) == (kind, "disk")
-        assert told["mount_point"] == str(point) and told["read_only"]
-        assert told["device"].startswith("loop") and told["source"].startswith("/dev/loop")
-        assert told["presence"] == "here"
+        info = ground(point)
+        assert (info["kind"], info["group"]) == (kind, "disk")
+        assert info["mount_point"] == str(point) and info["read_only"]
+        assert info["device"].startswith("loop") and info["source"].startswith("/dev/loop")
+        assert info["presence"] == "here"
         link = tmp_path / "link"
         link.symlink_to(point)
         # the target of the link, not the link's own folder
@@ -106,14 +106,14 @@ def test_fuse(tmp_path):
     folder.mkdir()
     (folder / "a.bin").write_bytes(b"x" * 100_000)
     with Mount(folder, tmp_path / "m", max_read=65536) as mount:
-        told = ground(mount.point / "a.bin", 1)
-        assert (told["kind"], told["group"]) == ("fuse", "fuse")
-        assert told["read_bytes"] == 65536 and told["presence"] == "here"
-        assert [a["what"] for a in told["advice"]] == ["a request fetches 64 KiB at most"]
+        info = ground(mount.point / "a.bin", 1)
+        assert (info["kind"], info["group"]) == ("fuse", "fuse")
+        assert info["read_bytes"] == 65536 and info["presence"] == "here"
+        assert [a["what"] for a in info["advice"]] == ["a request fetches 64 KiB at most"]
     with Mount(folder, tmp_path / "n", type="fuse.gcsfuse") as mount:
-        told = ground(mount.point)
-        assert told["kind"] == "gcsfuse"
-        assert told["advice"][0]["command"] == "stoker info gs://BUCKET/PREFIX"
+        info = ground(mount.point)
+        assert info["kind"] == "gcsfuse"
+        assert info["advice"][0]["command"] == "stoker info gs://BUCKET/PREFIX"
 
 
 @fuse
@@ -124,24 +124,24 @@ def test_silence(tmp_path):
     with Mount(folder, tmp_path / "m") as mount:
         mount.silent(True)
         begun = time.monotonic()
-        told = ground(mount.point / "below" / "it", 1)
-        assert not told["answers"] and told["mount_point"] == str(mount.point)
-        assert told["kind"] == "fuse" and "bytes_total" not in told
-        assert "does not respond" in told["advice"][0]["what"]
+        info = ground(mount.point / "below" / "it", 1)
+        assert not info["answers"] and info["mount_point"] == str(mount.point)
+        assert info["kind"] == "fuse" and "bytes_total" not in info
+        assert "does not respond" in info["advice"][0]["what"]
         text = stoker("info", mount.point / "x.tar")  # not opened as a data set either
         assert text.returncode == 1 and b"DOES NOT RESPOND" in text.stdout
         assert time.monotonic() - begun < 30
 
 
 def test_words(tmp_path):
-    told = stoker("info", "--filesystem", tmp_path / "none")
-    assert told.returncode == 3 and b"check the path" in told.stderr
-    told = stoker("info", "--filesystem", "s3://bucket/x")
-    assert told.returncode == 2 and b"needs a local path" in told.stderr
+    info = stoker("info", "--filesystem", tmp_path / "none")
+    assert info.returncode == 3 and b"check the path" in info.stderr
+    info = stoker("info", "--filesystem", "s3://bucket/x")
+    assert info.returncode == 2 and b"needs a local path" in info.stderr
     (tmp_path / "cat").mkdir()
     shutil.copy(pathlib.Path(__file__), tmp_path / "cat" / "a.tar")
-    told = stoker("info", "--filesystem", "--json", str(tmp_path / "cat" / "{a,b}*.tar"))
-    assert json.loads(told.stdout)["ground"][0]["path"].endswith("cat/")
+    info = stoker("info", "--filesystem", "--json", str(tmp_path / "cat" / "{a,b}*.tar"))
+    assert json.loads(info.stdout)["ground"][0]["path"].endswith("cat/")
     assert b"at most 256" in stoker("ls", "--network-fs-threads", "257", tmp_path / "cat").stderr
     make_data(tmp_path / "data", "tars")
     assert stoker("ls", "--network-fs-threads", "3", tmp_path / "data").stdout.count(b"\n") >= 120
@@ -161,26 +161,26 @@ def files_in(folder, count, size):
 
 
 def prewarm(*words, status=0):
-    told = stoker("prewarm", "--json", *words)
-    assert told.returncode == status, (told.returncode, told.stdout, told.stderr)
-    return json.loads(told.stdout)
+    info = stoker("prewarm", "--json", *words)
+    assert info.returncode == status, (info.returncode, info.stdout, info.stderr)
+    return json.loads(info.stdout)
 
 
-def tells_cold(told):
-    if "bytes_cold" not in told:
+def tells_cold(info):
+    if "bytes_cold" not in info:
         pytest.skip("this kernel does not tell what is cold")
 
 
 def test_prewarm(tmp_path):
     size = files_in(tmp_path / "data", 5, 3 << 20)
-    told = prewarm("--check", tmp_path / "data", status=1)
-    tells_cold(told)
-    cold = told["bytes_cold"]  # the kernel keeps some of the pages that it was asked to drop
-    assert 0 < cold <= size and (told["bytes_read"], told["files"]) == (0, 5)
-    told = prewarm("--chunk-size", "1M", tmp_path / "data")
-    assert 0 < told["bytes_read"] <= size <= told["bytes_read"] + told["bytes_warm"]
-    assert told["bytes_done"] == size
-    assert (told["bytes_cold"], told["files_done"]) == (0, 5)
+    info = prewarm("--check", tmp_path / "data", status=1)
+    tells_cold(info)
+    cold = info["bytes_cold"]  # the kernel keeps some of the pages that it should drop
+    assert 0 < cold <= size and (info["bytes_read"], info["files"]) == (0, 5)
+    info = prewarm("--chunk-size", "1M", tmp_path / "data")
+    assert 0 < info["bytes_read"] <= size <= info["bytes_read"] + info["bytes_warm"]
+    assert info["bytes_done"] == size
+    assert (info["bytes_cold"], info["files_done"]) == (0, 5)
     for _ in range(10):  # a kernel that is short of memory drops pages by itself
         again = prewarm(tmp_path / "data")
         if again["bytes_read"] == 0:
@@ -197,10 +197,10 @@ def test_archive(tmp_path):
     size = files_in(tmp_path / "data", 5, 1 << 20)
     with Mount(tmp_path / "data", tmp_path / "m") as mount:
         mount.send_away("001.bin", "003.bin")
-        told = ground(mount.point, 1)
-        assert (told["presence"], told["files"], told["files_away"]) == ("partly", 5, 2)
-        assert told["bytes_away"] == 2 << 20
-        (advice,) = [a for a in told["advice"] if a["level"] == "finding"]
+        info = ground(mount.point, 1)
+        assert (info["presence"], info["files"], info["files_away"]) == ("partly", 5, 2)
+        assert info["bytes_away"] == 2 << 20
+        (advice,) = [a for a in info["advice"] if a["level"] == "finding"]
         assert advice["what"] == "2 of 5 checked files are archived"
         assert advice["command"] == f"stoker prewarm {mount.point}"
         checked = prewarm("--check", mount.point, status=1)
@@ -209,8 +209,8 @@ def test_archive(tmp_path):
         text = stoker("prewarm", "--check", mount.point)
         assert b"archived   2 of 5 inspected files, 2.1 MB: in" in text.stdout
         assert mount.requests()["read"] == 0
-        brought = prewarm(mount.point)
-        assert (brought["files_away"], brought["bytes_done"]) == (0, size)
+        prewarmed = prewarm(mount.point)
+        assert (prewarmed["files_away"], prewarmed["bytes_done"]) == (0, size)
         assert ground(mount.point)["presence"] == "here"
         mount.send_away(*(f"{i:03}.bin" for i in range(5)))
         assert ground(mount.point)["presence"] == "unknown"
@@ -228,11 +228,11 @@ def test_prewarm_killed(tmp_path):
             time.sleep(0.01)
         running.kill()
         running.wait()
-        told = prewarm("--chunk-size", "1M", mount.point)
-        tells_cold(told)
-        assert told["bytes_warm"] > 0 and told["bytes_read"] > 0 and told["bytes_cold"] == 0
-        assert told["bytes_done"] == size and told["files_done"] == 40
-        assert told["bytes_read"] + told["bytes_warm"] <= size + 2 * (1 << 20)  # in hand, then
+        info = prewarm("--chunk-size", "1M", mount.point)
+        tells_cold(info)
+        assert info["bytes_warm"] > 0 and info["bytes_read"] > 0 and info["bytes_cold"] == 0
+        assert info["bytes_done"] == size and info["files_done"] == 40
+        assert info["bytes_read"] + info["bytes_warm"] <= size + 2 * (1 << 20)  # in hand, then
 
 
 @fuse
@@ -266,8 +266,8 @@ def test_prewarm_url(tmp_path):
     files_in(tmp_path / "data", 1, 300_000)
     handler = functools.partial(Quiet, directory=str(tmp_path / "data"))
     with servers.serving(handler) as server:
-        told = prewarm(f"{server.url}/000.bin")
-    assert (told["bytes_read"], told["files_done"]) == (300_000, 1) and "bytes_cold" not in told
+        info = prewarm(f"{server.url}/000.bin")
+    assert (info["bytes_read"], info["files_done"]) == (300_000, 1) and "bytes_cold" not in info
 
 
 # ---- one lister a machine -------------------------------------------------------------------
@@ -332,17 +332,17 @@ def test_ranks_list_once(tmp_path, kind, monkeypatch):
         one = mount.requests()
         mount.forget()
         got = ranks_open(mount.point, 8)
-        asked = mount.requests()
+        requested = mount.requests()
     assert {row[:2] + row[3:4] for row in got} == {alone[:2] + alone[3:4]} and len(got) == 8
     # a process that starts a moment too late lists, too
     assert [row[2] for row in got].count(True) >= 6
     work = "open" if kind == "tars" else "readdir"
-    assert 0 < one[work] and asked[work] <= 3 * one[work], (one, asked)
+    assert 0 < one[work] and requested[work] <= 3 * one[work], (one, requested)
     assert not list(tmp_path.glob("stoker-turns-*/*.result"))
 
 
 @fuse
-def test_index_asks_no_file(tmp_path):
+def test_index_reads_no_file(tmp_path):
     """With an index neither the files of a folder nor the headers of tars are read."""
     for kind in ("folder", "tars"):
         make_data(tmp_path / kind, kind)
@@ -414,8 +414,8 @@ def test_ranks_list_a_store_once(tmp_path, monkeypatch):
     (alone,) = ranks_open("s3://data/t", 1)
     one, before = len(server.seen), len(server.seen)
     got = ranks_open("s3://data/t", 8)
-    asked = len(server.seen) - before
+    requested = len(server.seen) - before
     server.close()
     assert {row[:2] + row[3:4] for row in got} == {alone[:2] + alone[3:4]} and len(got) == 8
     assert [row[2] for row in got].count(True) >= 5
-    assert asked <= 5 * one  # each rank resolves its URL before it waits
+    assert requested <= 5 * one  # each rank resolves its URL before it waits

@@ -70,7 +70,7 @@ def test_found_by_its_name(ceph, data, tmp_path):
                    env={**os.environ, "PYTHONPATH": path})
 
 
-def test_what_is_there(fs, data, nginx, shelf):
+def test_find_and_info(fs, data, nginx, shelf):
     root = "stoker://s3/files"
     assert fs.find(root) == sorted(f"s3/files/{name}" for name in data)
     found = fs.find(f"{root}/sub/", detail=True)
@@ -105,7 +105,7 @@ def test_what_is_there(fs, data, nginx, shelf):
             fs.cat_file(wrong)
 
 
-def asked(engine):
+def requested(engine):
     """Requests of the store; a request that was repeated because it was slow counts once."""
     ledger = engine.store_stats()
     return ledger["s3"]["requests"] - ledger["manners"]["hedges"]
@@ -129,11 +129,11 @@ def test_reads(fs, data, engine):
     large = data["sub/deep/large"]
     begins = list(range(0, LARGE, 50_000))
     for gap, most in ((None, 10), (0, len(begins) + 1)):
-        before = asked(engine)
+        before = requested(engine)
         assert fs.cat_ranges([root + "sub/deep/large"] * len(begins), begins,
                              [begin + 2000 for begin in begins], max_gap=gap) == [
             large[begin:begin + 2000] for begin in begins]
-        assert asked(engine) - before <= most
+        assert requested(engine) - before <= most
 
 
 def test_a_changed_object_is_read_anew(fs, ceph, engine):

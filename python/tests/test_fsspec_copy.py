@@ -65,10 +65,10 @@ def place(request, tmp_path):
 
 def test_there_and_back(place, tree, tmp_path, engine):
     url, there = place
-    told = []
-    report = stoker.cp(tree, url, recursive=True, progress=told.append, engine=engine)
+    seen = []
+    report = stoker.cp(tree, url, recursive=True, progress=seen.append, engine=engine)
     assert there() == below(tree)
-    assert report == told[-1] and report.listed and report.files == report.files_done == len(FILES)
+    assert report == seen[-1] and report.listed and report.files == report.files_done == len(FILES)
     assert report.bytes == report.bytes_done == sum(FILES.values()) and report.seconds > 0
     found = {item.name: item for item in stoker.ls(url, recursive=True, engine=engine)}
     assert {name: item.bytes for name, item in found.items()} == FILES
@@ -231,7 +231,7 @@ def test_sync_removes_nothing_in_doubt(memory, tree, tmp_path, engine):
     assert held(memory, "/far") == {**want, "x": b"x"}
 
 
-def test_sync_spares_what_the_source_has_as_a_link(memory, tmp_path, engine):
+def test_sync_keeps_names_that_are_links_in_the_source(memory, tmp_path, engine):
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a").write_bytes(b"a")
     (tmp_path / "in/out").symlink_to("/etc")
@@ -532,15 +532,15 @@ def test_a_silent_server(where, broken, memory, tree, monkeypatch):
         go.set()
 
 
-def test_the_first_failure_is_told(engine):
+def test_the_first_failure_is_reported(engine):
     """Not that nothing answered later."""
     job = stoker.fsspec_copy._Job(engine._native, 1)
     first = job.failure = stoker.CorruptError("first", "x", "")
     job.steps[1] = 0.0, "x"
-    assert job._tick(lambda told: None) and job.failure is first
+    assert job._tick(lambda seen: None) and job.failure is first
 
 
-def test_what_was_idle_connects_anew(engine):
+def test_idle_connections_are_reopened(engine):
     class Job(stoker.fsspec_copy._Job):
         def plan(self, client):
             client._systems["x"] = None
@@ -552,9 +552,9 @@ def test_what_was_idle_connects_anew(engine):
         def _subject(self):
             return "x"
 
-    told = []
-    Job(engine._native, 1).run(told.append)
-    assert told[-1]["files_done"] == 1
+    seen = []
+    Job(engine._native, 1).run(seen.append)
+    assert seen[-1]["files_done"] == 1
 
 
 def test_connections_are_closed(sftp, tmp_path, engine):  # noqa: F811
@@ -575,7 +575,7 @@ def test_connections_are_closed(sftp, tmp_path, engine):  # noqa: F811
 
 
 def test_passwords_are_not_shown(monkeypatch, caplog, tree, engine):
-    monkeypatch.setattr(fsspec_source, "_check_installed", lambda told: None)
+    monkeypatch.setattr(fsspec_source, "_check_installed", lambda seen: None)
     url = f"ftp://user:canary0secret@127.0.0.1:{servers.free_port()}"
     for call in (lambda: stoker.cp(tree / "plain", f"{url}/x", engine=engine),
                  lambda: stoker.rm(f"{url}/x", engine=engine),

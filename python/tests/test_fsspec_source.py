@@ -88,10 +88,10 @@ def samples(source, engine, state=None, stop=None, **options):
 
 
 def test_tars_as_from_files(memory, shelf, engine):
-    want, told, _ = samples(shelf / "tars", engine)
+    want, reported, _ = samples(shelf / "tars", engine)
     found, state, stats = samples("memory://shelf/tars", engine)
     assert found == want and len(found) == 103
-    assert state == told  # identity and fingerprint too
+    assert state == reported  # identity and fingerprint too
     row = stats["fsspec"]["memory"]
     assert row["requests"] > 0 and row["lists"] > 0 and row["bytes"] > 100_000
     assert "slower" in stats["fsspec"]["note"]
@@ -114,8 +114,8 @@ def test_class_folders(memory, shelf, engine):
     classes, batches = look("memory://shelf/pictures")
     want, pictures = look(shelf / "pictures")
     assert classes == want == ["class 0", "class 1", "class 2"] and len(batches) == 3
-    for (image, label), (right, told) in zip(batches, pictures, strict=True):
-        assert np.array_equal(image, right) and label == told
+    for (image, label), (right, reported) in zip(batches, pictures, strict=True):
+        assert np.array_equal(image, right) and label == reported
 
 
 def test_chains(memory, archive, shelf, engine):
@@ -168,9 +168,9 @@ def test_workers(memory, shelf, torch):
 
 
 def test_sftp(sftp, shelf, engine, torch):
-    want, told, _ = samples(shelf / "tars", engine)
+    want, reported, _ = samples(shelf / "tars", engine)
     found, state, stats = samples(f"{sftp.url}{shelf}/tars", engine)
-    assert found == want and state == told
+    assert found == want and state == reported
     assert stats["fsspec"]["sftp"]["bytes"] > 100_000
     assert samples(f"{sftp.url}{shelf}/tars/train-00[0-4].tar", engine)[0] == want
     with make.loader(f"{sftp.url}{shelf}/pictures", 8, engine=engine, output="numpy",
@@ -178,8 +178,8 @@ def test_sftp(sftp, shelf, engine, torch):
         assert len(loader.classes) == 3 and sum(len(labels) for _, labels in loader) == 24
     with pytest.raises(FileNotFoundError, match=r"sftp://.*/none\.tar"):
         stoker.Dataset(f"{sftp.url}{shelf}/none.tar", engine=engine)
-    asked = keys_of_workers(torch, f"{sftp.url}{shelf}/tars")
-    assert asked == keys_of_workers(torch, shelf / "tars")
+    requested = keys_of_workers(torch, f"{sftp.url}{shelf}/tars")
+    assert requested == keys_of_workers(torch, shelf / "tars")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # paramiko's
@@ -218,18 +218,18 @@ def test_a_file_that_is_replaced(monkeypatch):
     monkeypatch.setattr(fsspec_source, "_STAT_TIMES_MAX", 2)
     monkeypatch.setattr(fsspec_source, "_stat_times", collections.OrderedDict())
     system = fsspec.filesystem("memory")
-    told = "memory://replaced/x"
+    reported = "memory://replaced/x"
     reader, other = fsspec_source.Client(), fsspec_source.Client()
     for number in range(6):
         want = b"%04d" % number
         system.pipe_file("/replaced/x", want)
-        assert other.run(fsspec_source._STAT, told, 0, None)["bytes"] == 4
+        assert other.run(fsspec_source._STAT, reported, 0, None)["bytes"] == 4
         for _ in range(3 * (number % 2)):
             system.pipe_file(f"/replaced/{_}", b"")
             other.run(fsspec_source._STAT, f"memory://replaced/{_}", 0, None)
         for _ in range(2):
             got = bytearray(4)
-            assert reader.run(fsspec_source._READ, told, 0, memoryview(got))["bytes"] == 4
+            assert reader.run(fsspec_source._READ, reported, 0, memoryview(got))["bytes"] == 4
             assert got == want
     assert len(fsspec_source._stat_times) <= 2
     system.rm("/replaced", recursive=True)
@@ -237,13 +237,14 @@ def test_a_file_that_is_replaced(monkeypatch):
 
 def test_times_as_file_systems_tell_them():
     when = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
-    for told in ({"mtime": when.timestamp()}, {"LastModified": when}, {"date_time": (2026, 1, 1, 12,
-                 0, 0)}, {"modify": "20260101120000"}, {"modify": "20260101120000.250"},
-                 {"modificationTime": int(when.timestamp() * 1000)}):
-        assert fsspec_source.mtime_ns(told) == int(when.timestamp()) * 10**9, told
-    for told in ({}, {"modify": "Jan 01 12:00"}, {"modify": ""},
+    for reported in ({"mtime": when.timestamp()}, {"LastModified": when},
+                     {"date_time": (2026, 1, 1, 12, 0, 0)}, {"modify": "20260101120000"},
+                     {"modify": "20260101120000.250"},
+                     {"modificationTime": int(when.timestamp() * 1000)}):
+        assert fsspec_source.mtime_ns(reported) == int(when.timestamp()) * 10**9, reported
+    for reported in ({}, {"modify": "Jan 01 12:00"}, {"modify": ""},
                  {"date_time": (2026, 0, 0, 0, 0, 0)}):
-        assert fsspec_source.mtime_ns(told) == 0, told
+        assert fsspec_source.mtime_ns(reported) == 0, reported
 
 
 class Ending(fsspec.AbstractFileSystem):
@@ -303,17 +304,17 @@ def parent_of(pid):
 
 def test_passwords_are_not_shown(engine, monkeypatch, caplog):
     """Connection refused: the error names the host, and no password."""
-    monkeypatch.setattr(fsspec_source, "_check_installed", lambda told: None)
+    monkeypatch.setattr(fsspec_source, "_check_installed", lambda reported: None)
     port = servers.free_port()
     with pytest.raises(stoker.Error) as info:
         stoker.Dataset(f"ftp://user:canary0secret@127.0.0.1:{port}/d", engine=engine)
     shown = str(info.value) + repr(info.value) + caplog.text
     assert f"ftp://user@127.0.0.1:{port}/d" in shown and "canary" not in shown
-    asked = fsspec_source._resolve(f"ftp://user@127.0.0.1:{port}/d/x")
-    assert asked == f"ftp://user:canary0secret@127.0.0.1:{port}/d/x"
+    requested = fsspec_source._resolve(f"ftp://user@127.0.0.1:{port}/d/x")
+    assert requested == f"ftp://user:canary0secret@127.0.0.1:{port}/d/x"
 
 
-def test_what_is_missing(engine, monkeypatch):
+def test_missing_files(engine, monkeypatch):
     with pytest.raises(stoker.UnsupportedError, match="neither the library nor fsspec knows"):
         stoker.Dataset("nosuch://host/d", engine=engine)
     with monkeypatch.context() as patch:
@@ -354,7 +355,7 @@ def odd():
     Odd.go.set()
 
 
-def test_shorter_than_told(odd, engine):
+def test_shorter_than_its_content_length(odd, engine):
     with pytest.raises(stoker.Error, match="shorter|too early") as info:
         stoker.Dataset("odd://x/short.tar", engine=engine)
     assert "odd://x/short.tar" in str(info.value)
@@ -386,8 +387,8 @@ def test_names(engine):
     assert fsspec_source.native(b"zip::memory://a.zip!/in") == b"zip::memory://a.zip!/in"
     assert fsspec_source._resolve("zip::memory://a.zip!/in/b") == "zip://in/b::memory://a.zip"
     assert fsspec_source._resolve("zip::memory://a.zip!") == "zip://::memory://a.zip"
-    asked = fsspec_source._resolve("simplecache::zip::memory://a.zip!/in/b")
-    assert asked == "simplecache::zip://in/b::memory://a.zip"
+    requested = fsspec_source._resolve("simplecache::zip::memory://a.zip!/in/b")
+    assert requested == "simplecache::zip://in/b::memory://a.zip"
 
 
 def test_a_file_of_memory_is_read_by_one_thread_at_a_time(memory):

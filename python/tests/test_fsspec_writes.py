@@ -215,7 +215,7 @@ def test_no_room_on_this_machine(store, tmp_path):
     assert store.objects == {}
 
 
-def test_a_move_keeps_what_is_new(store, fs, monkeypatch):
+def test_a_move_keeps_newer_files(store, fs, monkeypatch):
     """An object that comes into the source while its other objects move is not removed."""
     from stoker import files
 

@@ -98,7 +98,7 @@ def test_models(hub, engine, tars, tmp_path, revision):
 
 @pytest.mark.parametrize("uses", [1, 1000])
 def test_a_signature_is_used_until_it_ends(hub, engine, uses):
-    """If a signed URL is refused the second time, the hub is asked for another one."""
+    """If a signed URL is refused the second time, the client requests another one from the hub."""
     hub.uses = uses
     pytest.importorskip("fsspec")
     from stoker.fsspec_filesystem import StokerFileSystem
@@ -123,9 +123,9 @@ def test_a_signature_that_is_refused_at_once(hub, engine, tars):
     assert rows(f"hf://{REPOSITORY}/data", engine) == rows(str(tars), engine)
     assert hub.far.said[403] >= 10
     hub.lose = 10**9
-    asked = hub.signed
+    requested = hub.signed
     assert "AccessDenied" in fails("ls", f"hf://{REPOSITORY}/data/train-000.tar")
-    assert hub.signed - asked < 100
+    assert hub.signed - requested < 100
 
 
 def test_a_file_that_lies_at_the_hub(hub, engine):
@@ -135,7 +135,7 @@ def test_a_file_that_lies_at_the_hub(hub, engine):
     assert not hub.far.seen
 
 
-def test_files_that_come_whole_are_proven(hub, engine, tars):
+def test_complete_files_are_verified(hub, engine, tars):
     """Checksums as the hub reports them: damaged data is read again, or it is an error."""
     url = f"hf://{REPOSITORY}/data/train-000.tar"
     want = rows(str(tars / "train-000.tar"), engine)
@@ -144,8 +144,8 @@ def test_files_that_come_whole_are_proven(hub, engine, tars):
     far.at, far.flips = len(body) // 2, 2
     assert rows(url, engine) == want and far.flips == 0
     with make.loader(url, 8, fields=FIELDS, output="numpy", engine=engine) as loader:
-        told = loader.stats()["store"]  # of all that the engine read
-    assert told["hf"]["checked"] >= len(body) and told["damaged"] == 2
+        reported = loader.stats()["store"]  # of all that the engine read
+    assert reported["hf"]["checked"] >= len(body) and reported["damaged"] == 2
     far.flips = 10**9
     with stoker.Engine(threads=1) as other, pytest.raises(stoker.Error, match="checksum") as error:
         rows(url, other)
@@ -164,7 +164,7 @@ def test_a_file_that_is_replaced(hub, engine):
             list(loader)
 
 
-def test_what_is_refused_is_named(hub, monkeypatch):
+def test_refusals_name_the_cause(hub, monkeypatch):
     text = fails("ls", f"hf://{REPOSITORY}/none.tar")
     assert "none.tar" in text and "no such object" in text and "check repository" in text
     assert "repository" in fails("ls", "hf://datasets/org", code=2)

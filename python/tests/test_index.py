@@ -56,7 +56,7 @@ def data(tmp_path):
     return root
 
 
-def told(dataset):
+def reported(dataset):
     return [(dataset.sample(i), dataset[i]) for i in range(len(dataset))]
 
 
@@ -87,12 +87,12 @@ def test_command(tmp_path):
 
 
 def test_info_tells_of_the_index(data):
-    told = json.loads(run("info", "--json", data).stdout)
-    assert "index_path" not in told and "there is none" in told["index_note"]
+    reported = json.loads(run("info", "--json", data).stdout)
+    assert "index_path" not in reported and "there is none" in reported["index_note"]
     run("index", data)
-    told = json.loads(run("info", "--json", data).stdout)
-    assert told["index_path"] == str(data / "stoker.index")
-    assert (told["shards_indexed"], told["index_note"]) == (6, "")
+    reported = json.loads(run("info", "--json", data).stdout)
+    assert reported["index_path"] == str(data / "stoker.index")
+    assert (reported["shards_indexed"], reported["index_note"]) == (6, "")
     assert b"6 of 6 shards from " in run("info", data).stdout
     shard(data, 6)
     text = run("info", data).stdout
@@ -227,7 +227,7 @@ def test_the_same_with_and_without(kind, tmp_path, engine, folder):
     assert report.index_bytes == os.path.getsize(report.path) and report.shards_kept == 0
     for use in ("auto", "never", "require", report.path):
         dataset = stoker.Dataset(root, engine=engine, index=use)
-        assert told(dataset) == told(before)
+        assert reported(dataset) == reported(before)
         assert dataset.identity == before.identity
         assert dataset.classes == before.classes
         assert dataset.block_samples == before.block_samples

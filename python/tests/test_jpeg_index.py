@@ -67,8 +67,8 @@ def test_the_same_pixels(data, option):
     without, marked = epoch(data)
     assert not marked
     assert stoker.Dataset(data).jpeg_index_mcus is None and "marks " not in run("info", data)
-    told = json.loads(run("index", option, "--json", data))["marks"]
-    assert (told["jpegs"], told["marked"]) == (COUNT, COUNT - 2)
+    info = json.loads(run("index", option, "--json", data))["marks"]
+    assert (info["jpegs"], info["marked"]) == (COUNT, COUNT - 2)
     mcus = 4 if "=" in option else 0
     dataset = stoker.Dataset(data)
     assert (dataset.jpeg_index_mcus, dataset.jpeg_index_note) == (mcus, "")
@@ -126,8 +126,8 @@ def test_damage_and_other_data(data, tmp_path):
 def assert_unused(path, why):
     dataset = stoker.Dataset(path)
     assert dataset.jpeg_index_mcus is None and why in dataset.jpeg_index_note
-    told = json.loads(run("info", "--json", path))
-    assert "marks_mcus" not in told and why in told["marks_note"]
+    info = json.loads(run("info", "--json", path))
+    assert "marks_mcus" not in info and why in info["marks_note"]
     assert why in run("info", path)
 
 
@@ -142,16 +142,16 @@ def test_refreshed(data):
 
 
 def test_pack_writes_them(data, tmp_path):
-    told = json.loads(run("pack", "--jpeg-index", "--json", data, tmp_path / "packed"))
-    assert told["marks"]["marked"] == COUNT - 2
+    info = json.loads(run("pack", "--jpeg-index", "--json", data, tmp_path / "packed"))
+    assert info["marks"]["marked"] == COUNT - 2
     assert epoch(tmp_path / "packed")[1]
     assert "are right" in run("verify", "--deep", tmp_path / "packed")
 
 
-def test_what_can_have_none(tmp_path):
+def test_jpeg_index_of_no_jpegs(tmp_path):
     members = [(f"{n}.txt", b"text") for n in range(3)]
-    told = json.loads(run("index", "--jpeg-index", "--json", make.tar(tmp_path / "t.tar", members)))
-    assert told["marks"]["jpegs"] == 0
+    info = json.loads(run("index", "--jpeg-index", "--json", make.tar(tmp_path / "t.tar", members)))
+    assert info["marks"]["jpegs"] == 0
 
 
 @pytest.mark.parametrize("count", ["0", "1", "1K", "65537"])

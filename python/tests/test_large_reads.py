@@ -147,7 +147,7 @@ def test_gathered(tmp_path):
 
 
 @fuse
-def test_whole_requests(tmp_path):
+def test_complete_requests(tmp_path):
     """If samples are adjacent, in several tars, no read is smaller than a request and a page."""
     put_tars(tmp_path / "data", samples=400, size=5000, tars="abc")
     with Mount(tmp_path / "data", tmp_path / "m") as mounted:
@@ -175,18 +175,18 @@ def test_two_mounts(tmp_path):
 
 
 @fuse
-def test_told(tmp_path):
+def test_reported(tmp_path):
     put_tars(tmp_path / "data")
-    told = ground(tmp_path / "data")
-    assert (told["joined_gap_bytes"], told["joined_bytes_max"]) == (64 * KIB, 4 * MIB)
+    reported = ground(tmp_path / "data")
+    assert (reported["joined_gap_bytes"], reported["joined_bytes_max"]) == (64 * KIB, 4 * MIB)
     with Mount(tmp_path / "data", tmp_path / "m") as mount:
-        told = ground(mount.point / "a.tar")
-        assert (told["joined_gap_bytes"], told["joined_bytes_max"]) == (256 * KIB, MIB)
+        reported = ground(mount.point / "a.tar")
+        assert (reported["joined_gap_bytes"], reported["joined_bytes_max"]) == (256 * KIB, MIB)
         text = run("info", "--filesystem", mount.point).stdout.decode()
         assert "cold reads  of at most 1.0 MB, across gaps up to 262.1 kB" in text, text
     with Mount(tmp_path / "data", tmp_path / "n", max_read=128 * KIB) as mount:
-        told = ground(mount.point, 1)
-        assert (told["joined_gap_bytes"], told["joined_bytes_max"]) == (64 * KIB, 128 * KIB)
+        reported = ground(mount.point, 1)
+        assert (reported["joined_gap_bytes"], reported["joined_bytes_max"]) == (64 * KIB, 128 * KIB)
 
 
 @fuse
@@ -195,8 +195,8 @@ def test_block(tmp_path):
     put_tars(tmp_path / "data")
     with Mount(tmp_path / "data", tmp_path / "m", block=4 * MIB) as mount:
         for path in (mount.point, mount.point / "a.tar"):
-            told = ground(path)
-            assert (told["joined_gap_bytes"], told["joined_bytes_max"]) == (MIB, 4 * MIB)
+            reported = ground(path)
+            assert (reported["joined_gap_bytes"], reported["joined_bytes_max"]) == (MIB, 4 * MIB)
     _, stats = reads(tmp_path, DENSE, mount={"block": 4 * MIB})
     assert stats["io_bytes"] / stats["io_requests"] > MIB
 

@@ -36,8 +36,8 @@ class Pages(servers.Handler):
         query = dict(urllib.parse.parse_qsl(text, keep_blank_values=True))
         given = (query.get("continuation-token") or query.get("marker") or query.get("cursor")
                  or "0")
-        self.server.asked += 1
-        names, following = self.server.page(int(given), self.server.asked)
+        self.server.requested += 1
+        names, following = self.server.page(int(given), self.server.requested)
         headers = {}
         if path.startswith("/api/"):
             body = json.dumps([{"type": "directory" if name.endswith("/") else "file", "size": 1,
@@ -71,7 +71,7 @@ def server(monkeypatch, tmp_path):
     for name in [name for name in os.environ
                  if name.startswith(("AWS_", "GS_", "AZURE_", "GOOGLE_", "STORAGE_", "HF_"))]:
         monkeypatch.delenv(name)
-    with servers.serving(Pages, asked=0, word="next") as server:
+    with servers.serving(Pages, requested=0, word="next") as server:
         for name, value in {
                 "HOME": tmp_path, "CLOUDSDK_CONFIG": tmp_path, "NO_GCE_CHECK": "true",
                 "AWS_ENDPOINT_URL": server.url, "AWS_NO_SIGN_REQUEST": "true",
@@ -90,14 +90,14 @@ def ls(url, *words):
 
 
 ENDLESS = {  # how the listing continues, and the largest number of pages that are requested
-    "the page itself": (lambda n, asked: ([f"{n:06}"], 0 if n == 0 else n), 4),
-    "two in turn": (lambda n, asked: ([f"{n:06}"], {0: 1, 1: 2, 2: 1}[n]), 8),
-    "a circle of 37": (lambda n, asked: ([f"{n:06}"], n + 1 if n < 100 else 64), 400),
-    "the same page by ever other words": (lambda n, asked: (["a", "b"], asked), 8),
-    "a circle by ever other words": (lambda n, asked: ([f"{asked % 3}"], asked), 16),
-    "two of folders in turn": (lambda n, asked: ([f"{n}/"], {0: 1, 1: 2, 2: 1}[n]), 8),
-    "pages of nothing": (lambda n, asked: ([], asked), 2100),
-    "the same folder": (lambda n, asked: (["a/"], asked), 2100),
+    "the page itself": (lambda n, requested: ([f"{n:06}"], 0 if n == 0 else n), 4),
+    "two in turn": (lambda n, requested: ([f"{n:06}"], {0: 1, 1: 2, 2: 1}[n]), 8),
+    "a circle of 37": (lambda n, requested: ([f"{n:06}"], n + 1 if n < 100 else 64), 400),
+    "the same page by ever other words": (lambda n, requested: (["a", "b"], requested), 8),
+    "a circle by ever other words": (lambda n, requested: ([f"{requested % 3}"], requested), 16),
+    "two of folders in turn": (lambda n, requested: ([f"{n}/"], {0: 1, 1: 2, 2: 1}[n]), 8),
+    "pages of nothing": (lambda n, requested: ([], requested), 2100),
+    "the same folder": (lambda n, requested: (["a/"], requested), 2100),
 }
 
 
@@ -108,7 +108,7 @@ def test_a_listing_without_an_end(server, store, case, deep):
     server.page, most = ENDLESS[case]
     done = ls(STORES[store], *["--recursive"][:deep])
     assert done.returncode not in (0, -9), done.stdout
-    assert server.asked <= most
+    assert server.requested <= most
     assert f"{store}://" in done.stderr
     if not (deep and store == "s3"):  # S3 is held to its order, which is broken first
         assert "repeats a page" in done.stderr or "has no end" in done.stderr
@@ -118,18 +118,18 @@ def test_a_listing_without_an_end(server, store, case, deep):
 def test_names_without_an_end(server, store, monkeypatch):
     """Always different entries, in order: only a limited number of them are kept in memory."""
     monkeypatch.setenv("STOKER_LIST_NAMES_MAX", "50")
-    server.page = lambda n, asked: ([f"{n:09}.tar"], n + 1)
+    server.page = lambda n, requested: ([f"{n:09}.tar"], n + 1)
     done = subprocess.run([COMMAND, "ls", STORES[store]], capture_output=True, timeout=120,
                           check=False, text=True)
     assert done.returncode != 0 and "STOKER_LIST_NAMES_MAX" in done.stderr, done.stderr
-    assert STORES[store] in done.stderr and server.asked <= 60
+    assert STORES[store] in done.stderr and server.requested <= 60
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_long_way(server, store):
     """Empty pages, as stores return them for removed objects; folders that are listed twice."""
 
-    def page(n, asked):
+    def page(n, requested):
         names = {1200: ["a", "b/"], 1201: ["b/"], 1202: ["b/"], 1800: ["c"]}.get(n, [])
         return names, n + 1 if n < 2500 else None
 
@@ -142,10 +142,10 @@ def test_a_long_way(server, store):
 
 def test_a_next_page_that_cannot_be_had(server):
     """It is not the end: the entries after it would be missed."""
-    server.page = lambda n, asked: ([f"{n:06}"], "1" * 5000 if n == 0 else None)
+    server.page = lambda n, requested: ([f"{n:06}"], "1" * 5000 if n == 0 else None)
     done = ls(STORES["hf"])
     assert done.returncode != 0 and "has no link to its next page" in done.stderr
-    server.page = lambda n, asked: ([f"{n:06}"], n + 1 if n < 2 else None)
+    server.page = lambda n, requested: ([f"{n:06}"], n + 1 if n < 2 else None)
     server.word = "Next"
     done = ls(STORES["hf"])
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 3
@@ -154,7 +154,7 @@ def test_a_next_page_that_cannot_be_had(server):
 @pytest.mark.parametrize("store", ["gs", "az", "hf"])
 def test_an_order_of_ones_own(server, store):
     """Only S3 defines the order of its listings: Azure's with folders sorts '/' first."""
-    server.page = lambda n, asked: ((["a/b", "a-b"], 1) if n == 0 else (["Z", "0"], None))
+    server.page = lambda n, requested: ((["a/b", "a-b"], 1) if n == 0 else (["Z", "0"], None))
     done = ls(STORES[store], "--recursive")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 4

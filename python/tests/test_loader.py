@@ -149,7 +149,7 @@ def test_workers_share_a_rank(plain, engine, tail):
         make_loader(worker=3, worker_count=3)
 
 
-def test_workers_share_what_is_read_ahead(folder, engine):
+def test_workers_share_read_ahead(folder, engine):
     options = {"image": [stoker.Resize((1000, 1000))], "engine": engine}  # 3 MB a picture
     for batch_size, workers, want in ((8, 1, 2), (8, 2, 1), (2, 1, 11), (2, 2, 5)):
         with stoker.Loader(folder, batch_size, worker_count=workers, **options) as loader:

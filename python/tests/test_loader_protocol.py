@@ -72,7 +72,7 @@ def test_state_of_an_iterator(make):
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
-def test_the_end_is_not_asked_for(make, tail):
+def test_no_next_call_after_the_end(make, tail):
     """A loop of len(loader) next() calls has had its epoch: the next one is another, and the state
     is what it would be."""
     want = epochs(make, 3, tail=tail)
@@ -152,7 +152,7 @@ def test_the_rank_is_known_late(make, monkeypatch):
     want = epochs(make, 2)
     monkeypatch.delenv("RANK", raising=False)
     loaders = [make(batch_size=2) for _ in range(2)]
-    told = make(rank=0, world_size=1)
+    reported = make(rank=0, world_size=1)
     assert len(loaders[0]) == COUNT // 2
     state = None
     for rank, loader in enumerate(loaders):
@@ -167,7 +167,7 @@ def test_the_rank_is_known_late(make, monkeypatch):
         assert make.ids(next(iterator)) == want[0][3][2 * rank : 2 * rank + 2]
         assert state in (None, loader.state_dict())
         state = loader.state_dict()
-    assert [make.ids(batch) for batch in told] == want[0]
+    assert [make.ids(batch) for batch in reported] == want[0]
     # Resized: another process, whose group has one rank, continues from a state of two.
     monkeypatch.delenv("RANK")
     monkeypatch.delenv("WORLD_SIZE")

@@ -81,15 +81,15 @@ class Machine(servers.Handler):
 
     def do_GET(self):
         self.server.seen.append(self.path)
-        told = {"/latest/meta-data/placement/region": self.server.region,
+        result = {"/latest/meta-data/placement/region": self.server.region,
                 "/latest/meta-data/placement/availability-zone-id": self.server.zone}
         google = "/computeMetadata/v1/instance/zone"
         if self.path == google and self.headers["Metadata-Flavor"] == "Google" and (
                 not self.server.zone):
             self.say(200, f"projects/1/zones/{self.server.region}-b".encode(),
                      Metadata_Flavor="Google")
-        elif self.headers.get("x-aws-ec2-metadata-token") == "the token" and self.path in told:
-            self.say(200, told[self.path].encode())
+        elif self.headers.get("x-aws-ec2-metadata-token") == "the token" and self.path in result:
+            self.say(200, result[self.path].encode())
         else:
             self.say(404)
 
@@ -134,12 +134,12 @@ def info(*words):
     return done.returncode, json.loads(done.stdout)["where"]
 
 
-def test_near(clouds):
+def test_local_bucket(clouds):
     cloud, machine, _ = clouds
-    code, (told,) = info("s3://bucket/a.tar")
-    assert (code, told["kind"], told["what"], told["gigabyte"]) == (0, "near", "", 0)
-    assert (told["bucket_region"], told["machine_region"]) == ("us-west-2", "us-west-2")
-    assert told["machine_zone"] == "usw2-az1" and told["machine_cloud"] == "Amazon"
+    code, (result,) = info("s3://bucket/a.tar")
+    assert (code, result["kind"], result["what"], result["gigabyte"]) == (0, "near", "", 0)
+    assert (result["bucket_region"], result["machine_region"]) == ("us-west-2", "us-west-2")
+    assert result["machine_zone"] == "usw2-az1" and result["machine_cloud"] == "Amazon"
     assert "HEAD bucket.s3.us-west-2.amazonaws.com/" in cloud.seen
     assert machine.seen[0] == "/latest/api/token" and len(machine.seen) == 3
 
@@ -150,14 +150,14 @@ def test_other_region(clouds, refusal):
     """Also if another region was configured: the data is read, and reported as being elsewhere."""
     cloud, machine, monkeypatch = clouds
     cloud.home, cloud.refusal, machine.region = "eu-central-1", refusal, "us-west-2"
-    code, (told,) = info("s3://bucket/a.tar")
-    assert (code, told["kind"], told["bucket_region"]) == (1, "other region", "eu-central-1")
-    assert told["what"] == "the bucket is in eu-central-1, this machine in us-west-2"
-    assert "$0.02" in told["reason"] and told["gigabyte"] == 0.02
-    assert told["advice"] == "stoker sync s3://bucket/a.tar s3://BUCKET-IN-us-west-2/"
+    code, (result,) = info("s3://bucket/a.tar")
+    assert (code, result["kind"], result["bucket_region"]) == (1, "other region", "eu-central-1")
+    assert result["what"] == "the bucket is in eu-central-1, this machine in us-west-2"
+    assert "$0.02" in result["reason"] and result["gigabyte"] == 0.02
+    assert result["advice"] == "stoker sync s3://bucket/a.tar s3://BUCKET-IN-us-west-2/"
     text = subprocess.run([COMMAND, "info", "s3://bucket/a.tar"], capture_output=True, text=True,
                           timeout=WAIT, check=False)
-    assert text.returncode == 1 and f"FINDING     {told['what']}" in text.stdout
+    assert text.returncode == 1 and f"FINDING     {result['what']}" in text.stdout
     assert "eu-central-1" in text.stdout.partition("machine")[0]
     for word in ("cat", "ls", "stat"):
         done = subprocess.run([COMMAND, word, "s3://bucket/a.tar"], capture_output=True,
@@ -168,8 +168,8 @@ def test_other_region(clouds, refusal):
 def test_a_bucket_that_may_not_be_listed(clouds):
     cloud, machine, _ = clouds
     cloud.list_code, machine.region = 403, "eu-central-1"
-    code, (told,) = info("s3://bucket/a.tar")
-    assert (code, told["kind"], told["bucket_region"]) == (1, "other region", "us-west-2")
+    code, (result,) = info("s3://bucket/a.tar")
+    assert (code, result["kind"], result["bucket_region"]) == (1, "other region", "us-west-2")
 
 
 def test_zones(clouds):
@@ -177,13 +177,13 @@ def test_zones(clouds):
     cloud, machine, monkeypatch = clouds
     monkeypatch.setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")
     bucket = "train--usw2-az1--x-s3"
-    code, (told,) = info(f"s3://{bucket}/a.tar")
-    assert (code, told["kind"], told["bucket_region"]) == (0, "near", "us-west-2")
-    assert told["bucket_zone"] == told["machine_zone"] == "usw2-az1"
+    code, (result,) = info(f"s3://{bucket}/a.tar")
+    assert (code, result["kind"], result["bucket_region"]) == (0, "near", "us-west-2")
+    assert result["bucket_zone"] == result["machine_zone"] == "usw2-az1"
     machine.zone = "usw2-az3"
-    code, (told,) = info(f"s3://{bucket}/a.tar")
-    assert (code, told["kind"], told["gigabyte"]) == (1, "other zone", 0)
-    assert told["what"] == "the bucket is in zone usw2-az1, this machine in usw2-az3"
+    code, (result,) = info(f"s3://{bucket}/a.tar")
+    assert (code, result["kind"], result["gigabyte"]) == (1, "other zone", 0)
+    assert result["what"] == "the bucket is in zone usw2-az1, this machine in usw2-az3"
     assert not [line for line in cloud.seen if line.startswith("HEAD")]
 
 
@@ -197,8 +197,8 @@ def test_a_zone_is_in_its_region(clouds, region):
     done = subprocess.run([COMMAND, "cat", f"s3://{bucket}/a.tar"], capture_output=True,
                           timeout=WAIT, check=False)
     assert (done.returncode, done.stdout) == (0, cloud.data), done.stderr
-    asked = [line for line in cloud.seen if bucket in line]
-    assert asked and all(".s3express-usw2-az1.us-west-2." in line for line in asked)
+    requested = [line for line in cloud.seen if bucket in line]
+    assert requested and all(".s3express-usw2-az1.us-west-2." in line for line in requested)
     if not region:  # a zone whose name does not tell its region is not guessed
         done = subprocess.run([COMMAND, "cat", "s3://train--xyz-az1--x-s3/a.tar"],
                               capture_output=True, text=True, timeout=WAIT, check=False)
@@ -208,25 +208,25 @@ def test_a_zone_is_in_its_region(clouds, region):
 def test_google(clouds):
     cloud, machine, _ = clouds
     cloud.home, machine.region, machine.zone = "us-central1", "us-central1", ""
-    code, (told,) = info("gs://bucket/a.tar")
-    assert (code, told["kind"]) == (0, "near"), told
-    assert (told["machine_cloud"], told["machine_zone"]) == ("Google", "us-central1-b")
+    code, (result,) = info("gs://bucket/a.tar")
+    assert (code, result["kind"]) == (0, "near"), result
+    assert (result["machine_cloud"], result["machine_zone"]) == ("Google", "us-central1-b")
     cloud.home = "us"  # of several regions
     assert info("gs://bucket/a.tar")[1][0]["kind"] == "near"
     cloud.home = "eu"
-    code, (told,) = info("gs://bucket/a.tar")
-    assert (code, told["kind"], told["gigabyte"]) == (1, "other region", 0.02)
+    code, (result,) = info("gs://bucket/a.tar")
+    assert (code, result["kind"], result["gigabyte"]) == (1, "other region", 0.02)
     machine.region, machine.zone = "us-west-2", "usw2-az1"  # Amazon's, then
-    code, (told,) = info("gs://bucket/a.tar")
-    assert (code, told["kind"], told["gigabyte"]) == (1, "other cloud", 0.12)
-    assert told["what"] == "the bucket is in eu of Google, this machine in us-west-2 of Amazon"
+    code, (result,) = info("gs://bucket/a.tar")
+    assert (code, result["kind"], result["gigabyte"]) == (1, "other cloud", 0.12)
+    assert result["what"] == "the bucket is in eu of Google, this machine in us-west-2 of Amazon"
 
 
 def test_buckets_of_one_command(clouds):
     """Each bucket is looked up once, the machine once for all."""
     cloud, machine, _ = clouds
-    code, told = info("s3://one/a.tar", "s3://two/a.tar", "s3://one/a.tar")
-    assert [row["bucket"] for row in told] == ["s3://one", "s3://two"] and code == 0
+    code, result = info("s3://one/a.tar", "s3://two/a.tar", "s3://one/a.tar")
+    assert [row["bucket"] for row in result] == ["s3://one", "s3://two"] and code == 0
     assert len([line for line in cloud.seen if line.startswith("HEAD")]) == 2
     assert len(machine.seen) == 3
 
@@ -249,14 +249,14 @@ def test_no_metadata(clouds, way):
         if way == "refused":
             silent.close()
     begun = time.monotonic()
-    code, told = info("s3://one/a.tar", "s3://two/a.tar")
+    code, result = info("s3://one/a.tar", "s3://two/a.tar")
     passed = time.monotonic() - begun
     silent.close()
-    assert code == 0 and {row["kind"] for row in told} == {"unknown"}
-    assert {row["bucket_region"] for row in told} == {"us-west-2"}
+    assert code == 0 and {row["kind"] for row in result} == {"unknown"}
+    assert {row["bucket_region"] for row in result} == {"us-west-2"}
     assert passed < 60  # the machine is shared; alone it is 1.1 s
     if way == "off":
-        assert machine.seen == [] and "DISABLED" in told[0]["machine_from"]
+        assert machine.seen == [] and "DISABLED" in result[0]["machine_from"]
 
 
 def test_an_endpoint_of_ones_own(clouds):
@@ -264,10 +264,10 @@ def test_an_endpoint_of_ones_own(clouds):
     cloud, machine, monkeypatch = clouds
     server = object_server.s3({("data", "a.tar"): cloud.data}, {"id": ("secret", "", 2e10)})
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-    code, (told,) = info("s3://data/a.tar")
+    code, (result,) = info("s3://data/a.tar")
     server.close()
-    assert (code, told["kind"], told["bucket_region"]) == (0, "unknown", "")
-    assert "endpoint of one's own (AWS_ENDPOINT_URL" in told["bucket_from"]
+    assert (code, result["kind"], result["bucket_region"]) == (0, "unknown", "")
+    assert "endpoint of one's own (AWS_ENDPOINT_URL" in result["bucket_from"]
     assert machine.seen == []
 
 
@@ -283,9 +283,9 @@ def test_python(clouds, monkeypatch, tmp_path):
     _, machine, _ = clouds
     machine.region = "eu-central-1"
     with stoker.Engine(threads=1, memory="64MiB") as engine:
-        told = stoker.location("s3://bucket/a.tar", engine=engine)
-        assert (told.kind, told.dollars_per_gb) == ("other region", 0.02)
-        assert told.advice.startswith("stoker sync s3://bucket/a.tar")
+        result = stoker.location("s3://bucket/a.tar", engine=engine)
+        assert (result.kind, result.dollars_per_gb) == ("other region", 0.02)
+        assert result.advice.startswith("stoker sync s3://bucket/a.tar")
         table = tmp_path / "prices.json"
         table.write_text('{"stores": {"s3": {"other_region": 0.5}}}')
         monkeypatch.setenv("STOKER_PRICES", str(table))

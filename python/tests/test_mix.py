@@ -17,7 +17,7 @@ import time
 import pytest
 
 import stoker
-from stoker.mix import whole
+from stoker.mix import to_integers
 
 SIZES = {"a": 300, "b": 120, "c": 41}
 TOTAL = sum(SIZES.values())
@@ -190,7 +190,7 @@ def test_home_groups(tmp_path):
             stream.load_state_dict(states[0])
 
 
-def test_new_weights_keep_what_was_given(sources):
+def test_new_weights_keep_delivered_samples(sources):
     mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME)
     with loader(mix) as stream:
         plain = flat(keys(stream, 200))
@@ -433,7 +433,7 @@ def test_batches_of_one_source(sources):
     assert shares(flat(batches)) == [600, 400, 200]
 
 
-def test_counts_of_whole_batches(sources):
+def test_counts_of_complete_batches(sources):
     """A remainder that makes no batch stays for the next epoch, and nothing else does."""
     mix = stoker.Mix(sources, counts=[109, 200, 41], batches="single")
     with loader(mix, tail="keep") as stream:
@@ -521,7 +521,7 @@ def test_weights_in_any_unit(sources):
     for count, weight in zip(shares(names[:1024]), odd, strict=True):
         assert abs(count - 1024 * weight) < 1
     mix = stoker.Mix(sources, [0.1, 0.2, 0.7])
-    assert whole(mix.weights) == [1, 2, 7]
+    assert to_integers(mix.weights) == [1, 2, 7]
     with pytest.raises(stoker.ArgumentError, match="small"):
         loader(stoker.Mix(sources, [1e-300, 1, 1])).close()
 

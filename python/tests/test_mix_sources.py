@@ -179,7 +179,7 @@ def test_subsets_of_sources(sources):
     assert len(web_counts) == 10 and max(web_counts.values()) - min(web_counts.values()) <= 1
 
 
-def test_default_weights_count_what_is_chosen(sources):
+def test_default_weights_count_chosen_samples(sources):
     web = stoker.Source(sources["web"], subset=list(range(0, 70, 2)))
     with loader(stoker.Mix([web, sources["photos"]], repeats=[1, 1]), tail="keep") as stream:
         assert len(samples(stream)) == 35 + 42

@@ -73,12 +73,12 @@ def test_roles(moto, tmp_path, monkeypatch, way):
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout
 
-    told = json.loads(run("creds", "explain", "--json", "s3://data/x"))
-    assert told["credentials"] == "keys" and told["from"].startswith(says), told
-    assert told["key"] and not told["key"].endswith("BASE")
+    reported = json.loads(run("creds", "explain", "--json", "s3://data/x"))
+    assert reported["credentials"] == "keys" and reported["from"].startswith(says), reported
+    assert reported["key"] and not reported["key"].endswith("BASE")
     theirs = boto3.Session().get_credentials()
     if way == "instance":  # one identity for all; a role's keys are new for each request
-        assert theirs.access_key.endswith(told["key"].removeprefix("..."))
+        assert theirs.access_key.endswith(reported["key"].removeprefix("..."))
     assert theirs.method.startswith({"source_profile": "assume-role", "instance": "iam-role",
                                      "web identity": "assume-role-with-web-identity"}[way])
     data = os.urandom(70_000)

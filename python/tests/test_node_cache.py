@@ -46,7 +46,7 @@ class Counting(object_server.S3):
 def store(monkeypatch):
     """Serves `store.objects` at s3://bucket/, and counts ranges in `store.ranges`."""
     server = object_server.Store(Counting, {})
-    server.keys, server.told, server.again, server.count = None, {}, [], 0
+    server.keys, server.reported, server.again, server.count = None, {}, [], 0
     server.ranges, server.pause = collections.Counter(), 0.0
     server.keys = {"key": ("secret", "", time.time() + 1e6)}
     for name, value in SETTINGS.items():
@@ -177,7 +177,7 @@ def test_damaged_blocks_are_downloaded_again(store, tmp_path):
     assert stats["blocks_dropped"] > 8 and sent(store) == BLOCK * stats["blocks_dropped"]
 
 
-def test_full_cache_keeps_what_it_has(store, tmp_path):
+def test_full_cache_keeps_its_entries(store, tmp_path):
     """With space for half of the blocks, half of each later epoch is downloaded: a cache that
     evicts the least recently used block would find none."""
     data = make.random_bytes(32 * BLOCK, 4)

@@ -78,24 +78,24 @@ def settings(dataset, **options):
 
 @pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
 @pytest.mark.parametrize("world", [1, 3])
-def test_explain_is_what_comes(data, tail, world):
+def test_explain_equals_the_batches(data, tail, world):
     folder, dataset = data
     for rank in range(world):
         with loader(dataset, rank=rank, world_size=world, tail=tail, seed=3) as stream:
             for epoch in range(2):
                 for step, batch in enumerate(stream):
-                    told = stream.explain(step, epoch=epoch)
-                    assert [row.sample for row in told] == batch["id"].tolist()
-                    assert [row.key for row in told] == list(batch["key"])
-                    assert [row.slot for row in told] == list(range(len(told)))
-                    assert {row.rank for row in told} <= {rank}
+                    reported = stream.explain(step, epoch=epoch)
+                    assert [row.sample for row in reported] == batch["id"].tolist()
+                    assert [row.key for row in reported] == list(batch["key"])
+                    assert [row.slot for row in reported] == list(range(len(reported)))
+                    assert {row.rank for row in reported} <= {rank}
                     if tail == "pad":
-                        assert [row.real for row in told] == stream.mask.tolist()
+                        assert [row.real for row in reported] == stream.mask.tolist()
                     else:
-                        assert all(row.real for row in told)
-                    assert all(pathlib.Path(row.shard).parent == folder for row in told)
+                        assert all(row.real for row in reported)
+                    assert all(pathlib.Path(row.shard).parent == folder for row in reported)
                     whole = stream.explain(step, epoch=epoch, rank="all")
-                    assert [row for row in whole if row.rank == rank] == told
+                    assert [row for row in whole if row.rank == rank] == reported
                     printed = rows(folder, *settings(dataset, world=world, tail=tail, seed=3),
                                    "--epoch", epoch, "--at", step) if step in (0, 9) else []
                     for line, row in zip(printed, whole, strict=bool(printed)):
@@ -229,17 +229,17 @@ with loader() as stream:
 """
 
 
-def test_resume_far(tmp_path):
+def test_resume_at_a_large_position(tmp_path):
     """Sample 10^9 of 10^10: no work and no memory per sample. The sparse file has numbers only
     where the command reports the samples."""
     path, samples, far = tmp_path / "t.bin", 10**10, 10**9
     path.touch()
     os.truncate(path, 2 * samples)
     block = (8 << 20) // 2  # tokens of two bytes in a block of 8 MiB
-    told = rows("--samples", samples, "--block-samples", block, "--seed", 6, "--batch", 4,
+    reported = rows("--samples", samples, "--block-samples", block, "--seed", 6, "--batch", 4,
                 "--shuffle", "full", "--at", far // 4)
     with open(path, "r+b") as file:
-        for number, line in enumerate(told, 1):
+        for number, line in enumerate(reported, 1):
             file.seek(2 * line["sample"])
             file.write(number.to_bytes(2, "little"))
     out = subprocess.run([sys.executable, "-c", FAR, path, str(far)], capture_output=True,
@@ -315,13 +315,13 @@ def test_verify_a_run():
     assert one["slots"] == 10 * 128 + (3001 - 7 * 128) // 64 * 64
 
 
-@pytest.mark.parametrize("told", [
+@pytest.mark.parametrize("reported", [
     "", ",", "8", "x", "8x", "x8", "0x8", "8x0", "8x8:", "8x8:0", "8x8:5-", "8x8:5-6", "8x8,8x8",
     "8x8:5,", "8x8:5 ,8x8", "-8x8", "8x8:5-1-1", "8x8:99999999999999999999", "4294967296x1",
     "1x4294967296", "8X8", "8x8:1e3", "\x1b[31m", "9" * 4000, ",".join(["1x1:1"] * 65),
 ])
-def test_verify_refuses_a_run(told):
-    error = run("--samples", 100, "--verify", "--scenario", told, status=2)
+def test_verify_refuses_a_run(reported):
+    error = run("--samples", 100, "--verify", "--scenario", reported, status=2)
     assert "not a run" in error and "\x1b" not in error
 
 

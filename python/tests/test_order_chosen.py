@@ -105,8 +105,8 @@ def test_answers_are_the_loaders(data, choice):
             stream.set_epoch(epoch)
             got = [batch["id"].tolist() for batch in stream]
             for step in (0, len(got) - 1):
-                told = rows(*words, "--at", step, "--epoch", epoch)
-                assert [line["sample"] for line in told] == got[step]
+                reported = rows(*words, "--at", step, "--epoch", epoch)
+                assert [line["sample"] for line in reported] == got[step]
         given = [sample for batch in got for sample in batch]  # of epoch 1
     sample, count = Counter(given).most_common(1)[0]
     key = dataset.sample(sample).key
@@ -197,5 +197,5 @@ def test_refused(data, words, says):
 
 def test_planned_samples_cannot_be_chosen():
     assert "a PATH is needed" in run("--samples", 100, "--subset", "label == 3", status=2)
-    told = rows("--samples", 1000, "--repeats", 2, "--block-samples", 10)[0]
-    assert told["parts"][0]["samples"] == 1000 and told["steps"] == 2000 // 256
+    reported = rows("--samples", 1000, "--repeats", 2, "--block-samples", 10)[0]
+    assert reported["parts"][0]["samples"] == 1000 and reported["steps"] == 2000 // 256

@@ -102,7 +102,7 @@ def test_a_state_continues_in_its_order(tars, options):
         loader.load_state_dict(state)
 
 
-def test_what_explain_shows_is_of_the_state(tars):
+def test_explain_follows_the_state(tars):
     with open_loader(tars, shuffle="block", window=2, order_version=1) as run:
         want = [row.sample for row in run.explain(3)]
         state = run.state_dict()
@@ -176,27 +176,27 @@ def test_refresh_keeps_the_order(folder, tmp_path):
 
 def test_info_and_order_report_mixing(folder, tars, tmp_path):
     for source in (folder, tars):
-        told = json.loads(command("info", "--json", source))
-        assert told["shuffle"] == "full" and told["random_reads_free"]
-        assert told["mixing"]["batch_classes"] == told["mixing"]["full_batch_classes"]
+        info = json.loads(command("info", "--json", source))
+        assert info["shuffle"] == "full" and info["random_reads_free"]
+        assert info["mixing"]["batch_classes"] == info["mixing"]["full_batch_classes"]
         words = ("--batch", 32, "--shuffle", "block", "--block-samples", 25, "--window-blocks", 2)
-        told = json.loads(command("order", "--json", *words, source))["mixing"]
-        assert told["classes"] == CLASSES
-        assert told["batch_classes"] < 6 < 12 < told["full_batch_classes"]
-        assert told["run_max"] >= 5 and told["chi_square"] > 3 > 1.5 > told["full_chi_square"]
-        assert told["better_window_blocks"] > 2
+        info = json.loads(command("order", "--json", *words, source))["mixing"]
+        assert info["classes"] == CLASSES
+        assert info["batch_classes"] < 6 < 12 < info["full_batch_classes"]
+        assert info["run_max"] >= 5 and info["chi_square"] > 3 > 1.5 > info["full_chi_square"]
+        assert info["better_window_blocks"] > 2
         text = command("order", *words, source)
-        assert told["note"] in text and "chi-square by position" in text
-        assert f"window={told['better_window_blocks']} gives" in told["note"]
+        assert info["note"] in text and "chi-square by position" in text
+        assert f"window={info['better_window_blocks']} gives" in info["note"]
 
 
 def test_order_reports_labels_of_a_file(tmp_path):
     path = tmp_path / "labels.txt"
     path.write_text("".join(f"name {i // 100}\n" for i in range(1000)))
     words = ("--samples", 1000, "--block-samples", 100, "--window-blocks", 1, "--batch", 50)
-    told = json.loads(command("order", "--json", *words, "--labels", path))["mixing"]
-    assert (told["classes"], told["batch_classes"], told["run_max"]) == (10, 1.0, 100)
-    assert told["batch_share_max"] == 1.0
+    info = json.loads(command("order", "--json", *words, "--labels", path))["mixing"]
+    assert (info["classes"], info["batch_classes"], info["run_max"]) == (10, 1.0, 100)
+    assert info["batch_share_max"] == 1.0
     path.write_text("one\n")
     assert "order" in subprocess.run(
         [COMMAND, "order", *map(str, words), "--labels", path], capture_output=True, text=True
@@ -220,11 +220,11 @@ def test_files_of_labels_have_a_bound(tmp_path, path):
 def test_mixing_of_a_loader(folder):
     with open_loader(folder, 32) as loader:
         assert "as a full shuffle" in loader.note or "a full shuffle gives" in loader.note
-        told = loader.mixing()
-        assert told["classes"] == CLASSES and told["batch_classes"] == told["full_batch_classes"]
+        info = loader.mixing()
+        assert info["classes"] == CLASSES and info["batch_classes"] == info["full_batch_classes"]
     with open_loader(folder, 32, shuffle="block", window=1) as loader:
-        told = loader.mixing(labels=[i // EACH for i in range(CLASSES * EACH)])
-        assert told["note"].startswith(f"{told['batch_classes']:.0f} classes per batch")
+        info = loader.mixing(labels=[i // EACH for i in range(CLASSES * EACH)])
+        assert info["note"].startswith(f"{info['batch_classes']:.0f} classes per batch")
 
 
 def order_of(packed):
@@ -243,8 +243,8 @@ def test_pack_shuffles(folder, tmp_path):
     (a, of_a), (b, _), (c, _), (d, of_d) = (order_of(tmp_path / name) for name in "abcd")
     assert a == b != c and sorted(a) == sorted(c) == sorted(d) and d == sorted(d)
     assert '"order": "shuffled"' in of_a and '"order": "source"' in of_d
-    told = json.loads(command("pack", "--json", "--shard-size", "64K", folder, tmp_path / "e"))
-    assert told["order"] == "shuffled" and order_of(tmp_path / "e")[0] == a
+    info = json.loads(command("pack", "--json", "--shard-size", "64K", folder, tmp_path / "e"))
+    assert info["order"] == "shuffled" and order_of(tmp_path / "e")[0] == a
     text = command("pack", "--shard-size", "64K", "--keep-order", folder, tmp_path / "f")
     assert "of the source" in text and order_of(tmp_path / "f")[0] == d
     with pytest.raises(stoker.ArgumentError, match="exclude"):

@@ -121,7 +121,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("row", BESIDE)
-def test_what_lies_beside_pictures(row, tmp_path, monkeypatch):
+def test_other_files_beside_images(row, tmp_path, monkeypatch):
     """The link is copied unchanged; from an absolute, a relative and the current path the same."""
     given, want = BESIDE[row]
     for name, data in given.items():

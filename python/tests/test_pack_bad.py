@@ -102,7 +102,7 @@ def test_the_list_is_as_a_loaders(source, tmp_path):
     assert lists[0] == lists[1] and len(lists[0]) == len(BAD)
 
 
-def test_raise_copies_what_does_not_decode(source, tmp_path):
+def test_raise_copies_undecodable_images(source, tmp_path):
     """As ever."""
     done = pack(source, tmp_path / "raise", on_error="raise")
     assert done["samples_left_out"] == 0 and done["bad"] == []

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 import stoker
 from test_cli import COMMAND
-from test_copy_between_stores import fails, told, world  # noqa: F401
+from test_copy_between_stores import fails, reported, world  # noqa: F401
 from test_providers import clean  # noqa: F401
 
 NAMES = ["a0.tar", "a1.tar", "a2.txt", "b/c0.tar", "b/c1.tar", "literal[0].tar", "{a0,a1}.tar",
@@ -35,7 +35,7 @@ def place(request, world, tmp_path):  # noqa: F811
 
 
 def copied(base, pattern, to):
-    told("cp", f"{base}/{pattern}", f"{to}/")
+    reported("cp", f"{base}/{pattern}", f"{to}/")
     return {path.name: path.read_bytes().decode() for path in to.iterdir()}
 
 
@@ -56,7 +56,7 @@ def test_cp_and_cat(place, tmp_path):
     for i, (pattern, names) in enumerate(PATTERNS):
         assert copied(base, pattern, tmp_path / f"to{i}") == {
             name.rpartition("/")[2]: name for name in names}
-    assert told("cat", f"{base}/{{a2.txt,b/c*.tar}}") == "a2.txtb/c0.tarb/c1.tar"
+    assert reported("cat", f"{base}/{{a2.txt,b/c*.tar}}") == "a2.txtb/c0.tarb/c1.tar"
 
 
 def test_in_python(place, tmp_path):
@@ -73,20 +73,20 @@ def test_in_python(place, tmp_path):
         assert there() == set(NAMES) - {"literal[0].tar", "a0.tar", "a1.tar"}
 
 
-def test_rm_removes_what_matches_and_asks(place):
+def test_rm_asks_and_removes_matches(place):
     base, there = place
     done = subprocess.run([COMMAND, "rm", f"{base}/a*.tar"], stdin=subprocess.DEVNULL, timeout=120,
                           capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "no terminal for a prompt" in done.stderr
     assert "no path matches" in fails("rm", "--yes", f"{base}/none*", codes=(1, 2, 3))
     assert there() == set(NAMES)
-    told("rm", "--yes", f"{base}/a*.tar")
+    reported("rm", "--yes", f"{base}/a*.tar")
     assert there() == set(NAMES) - {"a0.tar", "a1.tar"}
-    told("rm", f"{base}/{{a0,a1}}.tar")  # a file has this very name: no question is needed
-    told("rm", f"{base}/literal[0].tar")
+    reported("rm", f"{base}/{{a0,a1}}.tar")  # a file has this very name: no question is needed
+    reported("rm", f"{base}/literal[0].tar")
     assert there() == {"a2.txt", "b/c0.tar", "b/c1.tar", "literal0.tar"}
     assert "--recursive" in fails("rm", "--yes", f"{base}/b*", codes=(1, 2, 3))
-    told("rm", "--yes", "--recursive", f"{base}/b*")
+    reported("rm", "--yes", "--recursive", f"{base}/b*")
     assert there() == {"a2.txt", "literal0.tar"}
 
 
@@ -95,17 +95,17 @@ def test_other_commands(world):  # noqa: F811
         world.put("s3", f"x/{name}", name.encode())
     base = "s3://data/x"
     for words in (("stat", f"{base}/a{{0,1}}.tar"), ("ls", "--files", f"{base}/a?.tar")):
-        text = told(*words)
+        text = reported(*words)
         assert "a0.tar" in text and "a1.tar" in text and "a2.txt" not in text
-    assert json.loads(told("prewarm", "--json", f"{base}/a?.tar"))["files"] == 2
+    assert json.loads(reported("prewarm", "--json", f"{base}/a?.tar"))["files"] == 2
     world.s3.objects["data", "x/large0"] = bytes(70_000)
     world.s3.objects["data", "x/large1"] = bytes(70_000)
-    told("bench", "store", f"{base}/large{{0..1}}", "--sizes", "64K", "--concurrency", "1",
+    reported("bench", "store", f"{base}/large{{0..1}}", "--sizes", "64K", "--concurrency", "1",
          "--bytes", "128K")
     web = {f"d{i}.tar": b"%d" % i for i in range(3)}
     for name, data in web.items():
         world.put("web", name, data)
-    assert told("cat", f"{world.web.base}/d{{0..2}}.tar") == "012"
+    assert reported("cat", f"{world.web.base}/d{{0..2}}.tar") == "012"
     assert "no such object" in fails("cat", f"{world.web.base}/d?.tar")  # a query begins there
 
 
@@ -113,7 +113,7 @@ def test_a_glob_is_looked_up_once(world, tmp_path):  # noqa: F811
     """No request is sent per name for what the listing has shown."""
     for i in range(40):
         world.put("s3", f"x/many{i}", b"%d" % i)
-    told("cp", "s3://data/x/many*", f"{tmp_path}/to/")
+    reported("cp", "s3://data/x/many*", f"{tmp_path}/to/")
     assert len(list((tmp_path / "to").iterdir())) == 40
     assert world.s3.said[404] + world.s3.said[200] + world.s3.said[206] <= 40 + 6
 
@@ -128,10 +128,10 @@ def test_fsspec_removes_patterns(world):  # noqa: F811
         fs = StokerFileSystem(engine=engine, skip_instance_cache=True)
         fs.rm("stoker://s3/data/x/literal[0].tar")
         assert set(world.below("s3", "x/")) == set(NAMES) - {"literal[0].tar"}
-        asked, info = [], fs.info
-        fs.info = lambda path, **more: asked.append(path) or info(path, **more)
+        requested, info = [], fs.info
+        fs.info = lambda path, **more: requested.append(path) or info(path, **more)
         fs.rm("stoker://s3/data/x/a?.tar")
-        assert not [name for name in asked if "a0" in name], asked  # which was just listed
+        assert not [name for name in requested if "a0" in name], requested  # which was just listed
         fs.info = info
         assert set(world.below("s3", "x/")) == set(NAMES) - {"literal[0].tar", "a0.tar", "a1.tar"}
         fs.rm("stoker://s3/data/x/{a0,a1}.tar")

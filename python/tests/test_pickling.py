@@ -132,7 +132,7 @@ def test_spawned_ranks(make):
     assert [one + other for one, other in zip(got[0][1], got[1][1], strict=True)] == want[2:]
 
 
-def test_what_is_shared_stays_shared(places):
+def test_shared_engines_stay_shared(places):
     """An engine and a data set of two loaders are sent once; the default engine becomes that of the
     receiving process."""
     engine = stoker.Engine(threads=1, memory="64MiB")
@@ -167,7 +167,7 @@ def test_unopened_it_may_be_forked(places):
     os.waitpid(child, 0)
 
 
-def test_what_was_changed_meanwhile(tmp_path):
+def test_files_changed_after_pickling(tmp_path):
     """Appended shards are left out; anything else is refused when it is opened, and again."""
 
     def shard(number, *names):

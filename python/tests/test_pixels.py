@@ -247,7 +247,7 @@ def test_center_crop_pads(tmp_path, engine, size, torch):
     assert distance(images[0], want[:, top : top + size[0], left : left + size[1]]) == 0
 
 
-def test_whole_random_resized_crop(tmp_path, engine, torch):
+def test_full_random_resized_crop(tmp_path, engine, torch):
     """scale and ratio that allow one box only: the whole image."""
     pixels = make.pixels(11, 60, 90)
     crop = stoker.RandomResizedCrop((24, 32), scale=(1.0, 1.0), ratio=(1.5, 1.5))

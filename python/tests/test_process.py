@@ -353,7 +353,7 @@ def test_nothing_is_printed(folder):
 # ---- memory ----
 
 
-def test_kept_batches_meet_the_budget(folder):
+def test_held_batches_reach_the_budget(folder):
     """list(loader) under a small budget is a typed error; letting go makes it work again."""
     with stoker.Loader(
         folder,
@@ -376,7 +376,7 @@ def test_kept_batches_meet_the_budget(folder):
         assert sum(len(labels) for _, labels in loader) == 40
 
 
-def test_kept_batches_are_never_overwritten(folder, engine):
+def test_held_batches_are_never_overwritten(folder, engine):
     """Batches that the caller keeps do not change while the loader starts new epochs."""
     loader = stoker.Loader(
         folder, 4, image=[stoker.RandomResizedCrop(32)], output="numpy", engine=engine

@@ -93,7 +93,7 @@ def google_user(clean, tmp_path, token):
     return server
 
 
-WAYS = ["gs nobody", "gs hmac", "gs bearer", "az nobody", "az key", "az connection string",
+WAYS = ["gs anonymous", "gs hmac", "gs bearer", "az anonymous", "az key", "az connection string",
         "az sas"]
 
 
@@ -169,7 +169,7 @@ def test_an_object_that_is_replaced(store, engine, tars):
 
 
 @some
-def test_what_is_refused_is_named(store, tars):
+def test_refusals_name_the_cause(store, tars):
     text = run("ls", f"{store.base}/none/x.tar", ok=3)
     assert "none/x.tar" in text and "no such object" in text
     if hasattr(store, "archived"):
@@ -230,7 +230,7 @@ def test_class_folders_are_listed_side_by_side(clean, engine):
     """A thousand folders one after the other are a thousand round trips."""
     there = {("data", f"set/{label}/{i}.jpg"): b"%d" % i for label in range(3) for i in range(4)}
     server = object_server.Store(Together, there)
-    server.keys, server.told, server.again, server.count = None, {}, [], 0
+    server.keys, server.reported, server.again, server.count = None, {}, [], 0
     server.barrier, server.together = threading.Barrier(3), 0
     for name, value in {"AWS_ENDPOINT_URL": server.url, "AWS_CONFIG_FILE": os.devnull,
                         "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_NO_SIGN_REQUEST": "1",
@@ -248,7 +248,7 @@ class Slow(object_server.S3):
 
     def list(self, bucket, query):
         if query.get("prefix") == "set/" and query.get("max-keys") != "1":
-            self.server.asked.set()
+            self.server.requested.set()
             self.server.go.wait(60)
         super().list(bucket, query)
 
@@ -259,8 +259,8 @@ def test_the_same_name_at_two_servers_is_two_data_sets(clean, engine):
     for count in (3, 5):
         there = {("data", f"set/a/{i}.jpg"): b"%d" % i for i in range(count)}
         server = object_server.Store(Slow, there)
-        server.keys, server.told, server.again, server.count = None, {}, [], 0
-        server.asked, server.go = threading.Event(), threading.Event()
+        server.keys, server.reported, server.again, server.count = None, {}, [], 0
+        server.requested, server.go = threading.Event(), threading.Event()
         servers.append(server)
     for name, value in {"AWS_CONFIG_FILE": os.devnull, "AWS_NO_SIGN_REQUEST": "1",
                         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -272,7 +272,7 @@ def test_the_same_name_at_two_servers_is_two_data_sets(clean, engine):
                              env={**os.environ, "AWS_ENDPOINT_URL": servers[0].url})
     wait = threading.Timer(20, servers[0].go.set)
     try:
-        assert servers[0].asked.wait(60)  # it has its turn now
+        assert servers[0].requested.wait(60)  # it has its turn now
         servers[1].go.set()
         clean.setenv("AWS_ENDPOINT_URL", servers[1].url)
         wait.start()  # so that waiting for it would end

@@ -65,7 +65,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("words", LOOKS.values(), ids=LOOKS)
-def test_what_is_seen_from_here(shards, words):
+def test_remote_info_equals_local(shards, words):
     """The same as from a local folder, except for the paths."""
     folder, url = shards
     here, there = (run(*words, "--json", where) for where in shards)
@@ -88,8 +88,8 @@ def test_the_same_data(shards, tmp_path):
     assert beside["same"] == here["samples"] and beside["bytes_read"] == 2 * size
     assert fast["samples"] > 0 and fast["bad_samples"] == 0
     make.write(tmp_path / "one/train-000.tar", (folder / "train-000.tar").read_bytes())
-    told = run("diff", "--json", tmp_path / "one", url, ok=1).splitlines()[-1]
-    assert (json.loads(told)["same"], json.loads(told)["added"]) == (20, 83)
+    reported = run("diff", "--json", tmp_path / "one", url, ok=1).splitlines()[-1]
+    assert (json.loads(reported)["same"], json.loads(reported)["added"]) == (20, 83)
 
 
 def test_tokens(ceph, bucket, tmp_path):
@@ -123,8 +123,8 @@ def test_chosen_samples(shards, tmp_path, choice):
     assert pathlib.Path(table["table_path"]).parent == tmp_path / "cache"
     assert keys(url)[1]["scanned"] == 0
     name, value = next(iter(choice.items()))
-    told = json.loads(run("sample", "--json", f"--{name}", value, url))
-    assert told["table"] == table["table_path"] and told["scanned"] == 0
+    reported = json.loads(run("sample", "--json", f"--{name}", value, url))
+    assert reported["table"] == table["table_path"] and reported["scanned"] == 0
 
 
 @pytest.mark.parametrize("source", ["folder", "tars", "url"])
@@ -133,15 +133,15 @@ def test_pack(bucket, folder, tars, tmp_path, source):
     where = {"folder": folder, "tars": tars, "url": "s3://data/tars"}[source]
     words = ["--shard-size", "100K", "--shuffle", 3]
     run("pack", *words, where, tmp_path / "here")
-    told = json.loads(run("pack", "--json", *words, where, f"{bucket.url}/{source}/"))
-    assert told["destination"] == f"{bucket.url}/{source}/" and told["shards"] > 1
+    reported = json.loads(run("pack", "--json", *words, where, f"{bucket.url}/{source}/"))
+    assert reported["destination"] == f"{bucket.url}/{source}/" and reported["shards"] > 1
     assert bucket.objects(f"{source}/") == below(tmp_path / "here")
     assert not list((tmp_path / "cache").glob("pack-*"))  # nothing is left here
     url = f"{bucket.url}/{source}"
     with stoker.Dataset(url) as there, stoker.Dataset(tmp_path / "here") as here:
         assert there.index_path == f"{url}/stoker.index"
-        assert there.shards_indexed == there.shard_count == told["shards"]
-        assert len(there) == len(here) == told["samples"]
+        assert there.shards_indexed == there.shard_count == reported["shards"]
+        assert len(there) == len(here) == reported["samples"]
         assert there.read(7) == here.read(7)
     assert json.loads(run("verify", "--json", url))["findings"] == 0
     again = run("pack", *words, where, url, ok=3)
@@ -212,8 +212,8 @@ def test_killed_while_sending(ceph, bucket, tars, tmp_path, stalled):
         assert "objects already" in other and bucket.objects(prefix) == found
     sent = {item["Key"]: item["LastModified"]
             for item in bucket.list_objects_v2(Bucket=bucket.name)["Contents"]}
-    told = json.loads(run(*words))
-    assert told["samples"] == 103 and bucket.objects(prefix) == want
+    reported = json.loads(run(*words))
+    assert reported["samples"] == 103 and bucket.objects(prefix) == want
     now = {item["Key"]: item["LastModified"]
            for item in bucket.list_objects_v2(Bucket=bucket.name)["Contents"]}
     # the existing object was not changed
@@ -265,8 +265,8 @@ def test_another_wins(ceph, bucket, tars, tmp_path):
             assert time.monotonic() < until
             time.sleep(0.02)
         bucket.put_object(Bucket=bucket.name, Key="x/stoker.manifest.json", Body=b"theirs")
-        _, told = process.communicate(timeout=WAIT)
-    assert process.returncode == 3 and "stoker.manifest.json" in told
+        _, reported = process.communicate(timeout=WAIT)
+    assert process.returncode == 3 and "stoker.manifest.json" in reported
     assert bucket.objects("x/")["stoker.manifest.json"] == b"theirs"
 
 
@@ -290,10 +290,10 @@ def test_index_reads_headers(tmp_path):
         pytest.skip(str(why))
     try:
         urls = [f"{nginx.url}/d/{shard}.tar" for shard in range(2)]
-        told = json.loads(run("index", "--json", "--out", tmp_path / "x.index", *urls))
+        reported = json.loads(run("index", "--json", "--out", tmp_path / "x.index", *urls))
         requests, sent = sent_bytes(nginx.log, "/d/")
-        assert told["samples"] == 24 and told["members"] == 48
-        assert sent < 0.05 * told["bytes"] and requests < 24 * 3, (requests, sent)
+        assert reported["samples"] == 24 and reported["members"] == 48
+        assert sent < 0.05 * reported["bytes"] and requests < 24 * 3, (requests, sent)
         with stoker.Dataset(urls, index=tmp_path / "x.index") as there, \
                 stoker.Dataset(tmp_path / "d") as here:
             assert there.shards_indexed == 2
@@ -308,13 +308,13 @@ def test_index_of_a_prefix(bucket, tmp_path):
     """In the cache, or next to the data once it is copied there; only new shards are read."""
     make.tar(tmp_path / "d/0.tar", [(f"{i}.bin", os.urandom(1000)) for i in range(50)])
     run("cp", "-r", tmp_path / "d", f"{bucket.url}/d")
-    told = json.loads(run("index", "--json", f"{bucket.url}/d"))
-    assert told["path"].startswith(str(tmp_path / "cache")) and told["samples"] == 50
+    reported = json.loads(run("index", "--json", f"{bucket.url}/d"))
+    assert reported["path"].startswith(str(tmp_path / "cache")) and reported["samples"] == 50
     again = json.loads(run("index", "--json", f"{bucket.url}/d"))
     assert again["shards_kept"] == 1 and again["bytes_read"] == 0
     with stoker.Dataset(f"{bucket.url}/d") as there:
-        assert there.index_path == told["path"]
-    run("cp", told["path"], f"{bucket.url}/d/stoker.index")
+        assert there.index_path == reported["path"]
+    run("cp", reported["path"], f"{bucket.url}/d/stoker.index")
     with stoker.Dataset(f"{bucket.url}/d") as there:
         assert there.index_path == f"{bucket.url}/d/stoker.index" and there.shards_indexed == 1
     out = run("index", "--out", f"{bucket.url}/d/x.index", f"{bucket.url}/d", ok=1)

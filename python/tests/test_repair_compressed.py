@@ -225,19 +225,19 @@ def test_places_to_begin_stay(tmp_path, engine, tar):
         assert b"\x00\x00\x00\x00\x00" not in data[4:9] or ending == "gz"  # no time in gzip's head
 
 
-@pytest.mark.parametrize("asked", [{"checksums": True}, {"seek_points": "64KiB"}, {}])
-def test_what_an_index_saves(tmp_path, engine, tar, asked):
+@pytest.mark.parametrize("requested", [{"checksums": True}, {"seek_points": "64KiB"}, {}])
+def test_requests_saved_by_an_index(tmp_path, engine, tar, requested):
     """One gzip member. With seek points: the data between two points has a checksum, and
     decompression resumes after the damage. With checksums: each member is verified, so a wrong
     checksum of the whole file costs one sample. Without both: nothing can be verified."""
     path = tmp_path / "a.tar.gz"
     whole = gzip.compress(tar[0], 0, mtime=0)  # stored: a flip changes a byte
     path.write_bytes(whole)
-    if asked:
-        stoker.index(tmp_path, engine=engine, **asked)
+    if requested:
+        stoker.index(tmp_path, engine=engine, **requested)
     times = path.stat()
     data = bytearray(whole)
-    if "seek_points" in asked:  # the block's header, so that unpacking stops there
+    if "seek_points" in requested:  # the block's header, so that unpacking stops there
         data[len(data) // 2 : len(data) // 2 + 3000] = b"\xff" * 3000
     else:
         at = data.index(tar[1]["030.txt"][:30])
@@ -246,11 +246,11 @@ def test_what_an_index_saves(tmp_path, engine, tar, asked):
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     found = find(tmp_path, engine, repair=True)
     kinds = [f.kind for f in found]
-    if "checksums" in asked:
+    if "checksums" in requested:
         assert kinds == ["checksum", "packing", "digest"]
         assert kept_of(path, tar[1]) == {f"{i:03}" for i in range(SAMPLES)} - {"030"}
         assert not (tmp_path / "stoker.index").exists()  # of the old bytes
-    elif asked:
+    elif requested:
         assert {"packing", "checksum"} & set(kinds) and "unrepaired" not in kinds, found
         assert f"{SAMPLES - 1:03}" in kept_of(path, tar[1])
     else:

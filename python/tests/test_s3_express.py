@@ -62,9 +62,9 @@ class Express(Sealing):
 
     def is_timely(self):
         """Whether it is signed by this server's clock, as Amazon's look at it: by 15 minutes."""
-        told = self.headers.get("x-amz-date", "20000101T000000Z")
-        told = calendar.timegm(time.strptime(told, "%Y%m%dT%H%M%SZ"))
-        return abs(told - self.now()) < 900
+        reported = self.headers.get("x-amz-date", "20000101T000000Z")
+        reported = calendar.timegm(time.strptime(reported, "%Y%m%dT%H%M%SZ"))
+        return abs(reported - self.now()) < 900
 
     def session(self):
         server = self.server
@@ -104,7 +104,7 @@ class Express(Sealing):
 
     def do_GET(self):
         query = self.split()[2]
-        self.server.asked.append((self.command, self.path))
+        self.server.requested.append((self.command, self.path))
         if "session" in query:
             self.session()
         elif "start-after" in query or query.get("delimiter", "/") != "/" or not (
@@ -153,7 +153,7 @@ class Express(Sealing):
 def express(clean):  # noqa: F811
     server = object_server.s3({}, {})
     server.RequestHandlerClass = Express
-    server.sealed, server.kms, server.uploads, server.asked = {}, {}, {}, []
+    server.sealed, server.kms, server.uploads, server.requested = {}, {}, {}, []
     server.classes, server.ahead = {}, 0
     server.sessions, server.mode, server.uses, server.page = [], None, 10**9, 7
     for name, value in {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": KEYS[0],
@@ -173,7 +173,7 @@ def client(server):
                         config=Config(retries={"max_attempts": 0}))
 
 
-def test_boto3_reads_what_we_write(express, tree, tmp_path):  # noqa: F811
+def test_boto3_reads_stokers_uploads(express, tree, tmp_path):  # noqa: F811
     """And the reverse: botocore accepts the server as S3 Express."""
     assert copy("cp", "-r", tree, f"s3://{BUCKET}/x")["files"] == len(FILES)
     assert len(express.sessions) == 1
@@ -212,13 +212,13 @@ def test_loader(express, uses):
     the session; a session that is refused as expired is replaced."""
     express.objects.update(objects(60))
     express.uses = uses
-    found, told = read()
+    found, reported = read()
     assert found == [(key.removeprefix("set/"), data)
                      for (_, key), data in sorted(express.objects.items())]
-    assert told["damaged"] == 0 and told["s3"]["checked"] == 0  # ETags are no MD5s
+    assert reported["damaged"] == 0 and reported["s3"]["checked"] == 0  # ETags are no MD5s
     sessions = len(express.sessions)
     assert sessions == (1 if uses > 1000 else 2)
-    assert not any("start-after" in path for _, path in express.asked)
+    assert not any("start-after" in path for _, path in express.requested)
 
 
 @pytest.mark.parametrize("ahead", [3600, -3600], ids=["ahead", "behind"])

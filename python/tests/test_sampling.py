@@ -359,7 +359,7 @@ FAR = [
 
 
 @pytest.mark.parametrize("options", FAR, ids=str)
-def test_a_resume_far_away_goes_through_nothing(dataset, options):
+def test_a_resume_at_a_large_position_reads_nothing_before_it(dataset, options):
     """The sample is a function of the position: a run that iterated to it would not end."""
     far = 10**12
     with loader(dataset, 8, tail="drop", **options) as run:

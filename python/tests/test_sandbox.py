@@ -49,7 +49,7 @@ def test_the_same_batches(folder):
         assert np.array_equal(images, other_images) and np.array_equal(labels, other_labels)
 
 
-def test_it_says_who_decoded_the_pictures(tmp_path):
+def test_it_reports_which_decoder_ran(tmp_path):
     cmyk = Image.fromarray(make.pixels(9, 40, 50)).convert("CMYK")
     files = [make.encoded(make.pixels(n, 40, 50)) for n in range(6)]
     files += [make.encoded(make.pixels(n, 40, 50), progressive=True) for n in range(2)]
@@ -95,7 +95,7 @@ def test_masks_are_decoded_there_too(tmp_path):
     assert np.array_equal(images, jailed_images)
 
 
-def test_info_says_what_holds(engine):
+def test_info_names_the_sandbox(engine):
     assert engine.info()["sandbox"] == "off"
     with stoker.Engine(threads=1, sandbox=True) as jailed:
         assert "seccomp" in jailed.info()["sandbox"]

@@ -181,7 +181,7 @@ def test_one_zstd_frame_is_one_segment(tmp_path, engine):
         assert run("index", root).returncode == 0  # nothing was requested
 
 
-def test_what_has_no_access_points_is_said(data, engine):
+def test_missing_seek_points_are_reported(data, engine):
     root = data.parent / "packed"
     root.mkdir()
     for path, (pack, ending) in zip(
@@ -192,11 +192,11 @@ def test_what_has_no_access_points_is_said(data, engine):
         name = path.name if ending == "x" else f"{path.name}.{ending}"
         (root / name).write_bytes(pack(path.read_bytes()))
     done = run("index", "--seek-points", "--json", root)
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
     assert done.returncode == 1
-    assert (told["shards_packed"], told["shards_sequential"]) == (3, 2)
-    assert told["sequential_shard"].endswith("s-1.tar.bz2")
-    assert "bzip2 and xz" in told["sequential_reason"]
+    assert (reported["shards_packed"], reported["shards_sequential"]) == (3, 2)
+    assert reported["sequential_shard"].endswith("s-1.tar.bz2")
+    assert "bzip2 and xz" in reported["sequential_reason"]
     report = stoker.index(root, engine=engine, force=True)
     assert report.shards_sequential == 3 and "--seek-points" in report.sequential_reason
     plain = stoker.index(data, seek_points=True, engine=engine)
@@ -204,7 +204,7 @@ def test_what_has_no_access_points_is_said(data, engine):
 
 
 @pytest.mark.parametrize("lie", ["count", "sizes", "magic", "reserved"])
-def test_a_seek_table_is_not_believed(data, engine, lie):
+def test_a_seek_table_is_verified(data, engine, lie):
     """Frames count as they are; a table that contradicts them changes nothing."""
     root = packed(data, "zstd seekable")
     for path in root.iterdir():
@@ -260,7 +260,7 @@ def test_command(data):
 # ---- indexes of other tools ----
 
 
-def told(path, rename=None):
+def reported(path, rename=None):
     """The output of wds2idx: from the tool itself if it is installed, else by its rule."""
     tool = os.environ.get("STOKER_WDS2IDX")
     out = path.parent / f"{path.name.split('.')[0]}.idx"
@@ -283,7 +283,7 @@ def test_dali(data, engine):
     plain = stoker.Dataset(data, engine=engine)
     assert plain.shards_foreign == 0 and plain.foreign_note == ""
     for path in sorted(data.glob("*.tar")):
-        told(path)
+        reported(path)
     dataset = stoker.Dataset(data, engine=engine)
     assert dataset.shards_foreign == SHARDS and dataset.foreign_note == ""
     assert dataset.identity == plain.identity
@@ -300,7 +300,7 @@ def test_dali(data, engine):
 
 def test_dali_that_lies(data, engine):
     """No probe meets the renamed sample: it is found out when it is read, by everyone."""
-    told(data / "s-2.tar", rename={"2/011": "2/999"})
+    reported(data / "s-2.tar", rename={"2/011": "2/999"})
     dataset = stoker.Dataset(data, engine=engine)
     assert dataset.shards_foreign == 1
     number = next(i for i in range(len(dataset)) if dataset.sample(i).key == "2/999")
@@ -313,7 +313,7 @@ def test_dali_that_lies(data, engine):
 
 
 def test_dali_that_is_old(data, engine):
-    told(data / "s-0.tar")
+    reported(data / "s-0.tar")
     os.utime(data / "s-0.idx", (1, 1))
     dataset = stoker.Dataset(data, engine=engine)
     assert dataset.shards_foreign == 0 and "older" in dataset.foreign_note
@@ -367,9 +367,9 @@ def test_energon_that_lies(data, engine, lie):
     assert note in dataset.foreign_note and "s-1.tar" in dataset.foreign_note
 
 
-def test_pack_and_diff_do_not_believe(data, engine, tmp_path):
+def test_pack_and_diff_verify_their_input(data, engine, tmp_path):
     for path in data.glob("*.tar"):
-        told(path, rename={"1/011": "1/999"})
+        reported(path, rename={"1/011": "1/999"})
     stoker.pack(data, tmp_path / "out", engine=engine)
     assert "1/011" in [s.key for s in map(stoker.Dataset(tmp_path / "out").sample, range(120))]
     assert not list(stoker.diff(data, tmp_path / "out", engine=engine))

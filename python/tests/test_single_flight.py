@@ -50,10 +50,10 @@ class Silent:
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection: socket.socket) -> None:
-        while asked := connection.recv(65536):
-            if b"index" in asked.partition(b"\r\n")[0]:
+        while requested := connection.recv(65536):
+            if b"index" in requested.partition(b"\r\n")[0]:
                 connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-            elif b"bytes=0-0" in asked:  # how large it is
+            elif b"bytes=0-0" in requested:  # how large it is
                 connection.sendall(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 1\r\n"
                                    b"Content-Range: bytes 0-0/10240\r\nETag: \"a\"\r\n\r\n0")
             else:
@@ -102,11 +102,11 @@ def test_waiting_for_another(started, tmp_path):
     second = start(600, 0)
     until(lambda: files(tmp_path, "wait"))
     second.send_signal(signal.SIGINT)
-    _, told = second.communicate(timeout=WAIT)  # 600 s would be too long
-    assert "KeyboardInterrupt" in told and second.returncode != 0
+    _, reported = second.communicate(timeout=WAIT)  # 600 s would be too long
+    assert "KeyboardInterrupt" in reported and second.returncode != 0
     third = start(1, 0.1)  # which then opens the path by itself, and gets no answer
-    _, told = third.communicate(timeout=WAIT)
-    assert "TimeoutError" in told and server.url in told
+    _, reported = third.communicate(timeout=WAIT)
+    assert "TimeoutError" in reported and server.url in reported
     assert first.poll() is None
 
 
@@ -120,7 +120,7 @@ def test_skipped_files_are_not_shared(started, tmp_path):
     assert not files(tmp_path, "wait")
 
 
-def test_who_is_asked_and_as_whom_is_a_turn_of_its_own(tmp_path):
+def test_each_endpoint_and_login_has_its_own_turn(tmp_path):
     server, processes = Silent(), []
     plain = {name: value for name, value in os.environ.items() if name not in IDENTITY}
     (tmp_path / ".aws").mkdir()

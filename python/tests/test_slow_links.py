@@ -40,7 +40,7 @@ def server(clean):  # noqa: F811
     server = object_server.s3({}, {"a": ("b", "", float("inf"))})
     server.RequestHandlerClass = Slow
     server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)  # the rest is with us
-    server.sealed, server.kms, server.uploads, server.asked = {}, {}, {}, []
+    server.sealed, server.kms, server.uploads, server.requested = {}, {}, {}, []
     server.classes, server.puts = {}, 0
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
                         "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,

@@ -120,7 +120,7 @@ class Sealing(object_server.S3):
         super().do_GET()
 
     def do_DELETE(self):
-        self.server.asked.append(("DELETE", self.customer()))
+        self.server.requested.append(("DELETE", self.customer()))
         self.server.objects.pop(self.split()[:2], None)
         self.say(204)
 
@@ -179,7 +179,7 @@ class Sealing(object_server.S3):
 def sealing(clean):  # noqa: F811
     server = object_server.s3({}, {"a": ("b", "", float("inf"))})
     server.RequestHandlerClass = Sealing
-    server.sealed, server.kms, server.uploads, server.asked = {}, {}, {}, []
+    server.sealed, server.kms, server.uploads, server.requested = {}, {}, {}, []
     server.classes = {}
     for name, value in {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a",
                         "AWS_SECRET_ACCESS_KEY": "b", "AWS_CONFIG_FILE": os.devnull,
@@ -204,7 +204,7 @@ class Within(Sealing):
 
 
 @pytest.mark.parametrize("source", ["a/x", "odd/x"])
-def test_copied_within_and_not_told(sealing, clean, source):  # noqa: F811
+def test_copied_within_and_no_checksum_reported(sealing, clean, source):  # noqa: F811
     """The answer to a copy that must make a new object is lost, and the next try is refused: the
     existing object is recognised as ours by ETag or by its bytes; another object of that size is
     not."""
@@ -214,9 +214,9 @@ def test_copied_within_and_not_told(sealing, clean, source):  # noqa: F811
     with Proxy("--to", sealing.url, rules=[
             {"method": "PUT", "path": "*lost", "fault": "reset", "at": -1, "count": 1}]) as proxy:
         clean.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-        told = copy("cp", "--no-clobber", f"s3://data/{source}", "s3://data/to/lost")
+        reported = copy("cp", "--no-clobber", f"s3://data/{source}", "s3://data/to/lost")
         log = proxy.stop()
-    assert told["files_done"] == 1 and sealing.objects["data", "to/lost"] == data
+    assert reported["files_done"] == 1 and sealing.objects["data", "to/lost"] == data
     assert [line["status"] for line in log if line["method"] == "PUT"][-1] == 412
     clean.setenv("AWS_ENDPOINT_URL", sealing.url)
     for other in (random_bytes(1000, 2), data[:-1]):
@@ -236,7 +236,7 @@ def test_copied_within(sealing, clean, size):  # noqa: F811
         assert copy("cp", f"s3://data/{source}", f"s3://data/{target}")["files"] == 1
         assert sealing.objects["data", target] == data and sealing.sealed["data", target] == key
     run("rm", "-y", "s3://data/old/y")
-    assert sealing.asked == [("DELETE", None)]
+    assert sealing.requested == [("DELETE", None)]
 
 
 @pytest.mark.parametrize("size", [1000, LARGE], ids=["whole", "by parts"])
@@ -245,9 +245,9 @@ def test_kms(sealing, tmp_path, size):
     context = '{"project": "ä", "long": "%s"}' % ("x" * 100)
     copy("cp", "--sse-kms-key", "arn:aws:kms:r:1:key/k", "--sse-kms-context", context,
          tmp_path / "file", "s3://data/a")
-    told = sealing.kms["data", "a"]
-    assert told[""] == "aws:kms" and told["-aws-kms-key-id"] == "arn:aws:kms:r:1:key/k"
-    assert base64.b64decode(told["-context"]).decode() == context
+    reported = sealing.kms["data", "a"]
+    assert reported[""] == "aws:kms" and reported["-aws-kms-key-id"] == "arn:aws:kms:r:1:key/k"
+    assert base64.b64decode(reported["-context"]).decode() == context
     with stoker.Engine(threads=1, memory="128MiB") as engine:
         stoker.cp(tmp_path / "file", "s3://data/b", encryption="AES256", engine=engine)
         stoker.cp(tmp_path / "file", "s3://data/c", encryption="aws:kms:dsse",

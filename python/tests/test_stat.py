@@ -74,15 +74,15 @@ def bucket():
 
 @pytest.mark.parametrize("key", OBJECTS)
 def test_archived_objects_of_s3(bucket, key):
-    _, told, readable = OBJECTS[key]
+    _, reported, readable = OBJECTS[key]
     own = write_server.environment(bucket)
     text, found = look(f"s3://b/{key}", **own)
     more = {name: found.get(name) for name in ("storage_class", "archive", "restored_until")}
-    assert more == {"storage_class": None, "archive": None, "restored_until": None, **told}
+    assert more == {"storage_class": None, "archive": None, "restored_until": None, **reported}
     assert found["kind"] == "file" and found["bytes"] == len(DATA) and found["etag"]
     assert found["modified"]
-    assert all(value in text for value in told.values()) and f"{len(DATA):,} bytes" in text
-    assert ("storage class" in text) == bool(told)
+    assert all(value in text for value in reported.values()) and f"{len(DATA):,} bytes" in text
+    assert ("storage class" in text) == bool(reported)
     read = run("cat", f"s3://b/{key}", **own)
     assert (read.returncode == 0) == readable
     assert readable or ("restore-object --bucket b --key" in read.stderr and not read.stdout)
@@ -92,10 +92,10 @@ def test_archived_objects_from_python(bucket, monkeypatch):
     write_server.lead_to(bucket, monkeypatch)
     with stoker.Engine(threads=1, process_sharing=False) as engine:
         assert len(list(stoker.ls("s3://b/", engine=engine))) == len(OBJECTS)
-        for key, (_, told, readable) in OBJECTS.items():
+        for key, (_, reported, readable) in OBJECTS.items():
             found = stoker.stat(f"s3://b/{key}", engine=engine)
-            assert found.bytes == len(DATA) and found.archive == told.get("archive", "")
-            assert found.storage_class == told.get("storage_class", "STANDARD")
+            assert found.bytes == len(DATA) and found.archive == reported.get("archive", "")
+            assert found.storage_class == reported.get("storage_class", "STANDARD")
             assert found.restored_until == (1892505600 if key == "back" else None)
             if readable:
                 assert stoker.cat(f"s3://b/{key}", engine=engine) == DATA
@@ -104,11 +104,11 @@ def test_archived_objects_from_python(bucket, monkeypatch):
                     stoker.cat(f"s3://b/{key}", engine=engine)
 
 
-def test_who_may_not_even_look(bucket):
+def test_stat_without_permission_to_head(bucket):
     """Then the error is the same as before."""
     bucket.script = lambda request: request.command == "HEAD" and (request.say(403) or True)
-    told = run("stat", "s3://b/cold", **write_server.environment(bucket))
-    assert told.returncode == 3 and "restore-object" in told.stderr and not told.stdout
+    reported = run("stat", "s3://b/cold", **write_server.environment(bucket))
+    assert reported.returncode == 3 and "restore-object" in reported.stderr and not reported.stdout
 
 
 class Blobs(servers.Handler):

@@ -79,7 +79,7 @@ def test_tars_by_http(nginx, shelf, engine, way, source):
                 seed=4) == want
 
 
-def test_ceph_far_away(ceph, shelf, engine, tmp_path, monkeypatch):
+def test_ceph_over_a_slow_link(ceph, shelf, engine, tmp_path, monkeypatch):
     """nginx stands between: 30 to 50 ms to each first byte, signatures and bytes as without it."""
     try:
         far = servers.Nginx(tmp_path, shelf, before=ceph.url)
@@ -98,7 +98,7 @@ def test_ceph_far_away(ceph, shelf, engine, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("memory", [None, 40 << 20], ids=["enough", "little"])
-def test_bytes_are_asked_for_once(nginx, shelf, memory):
+def test_bytes_are_requested_once(nginx, shelf, memory):
     """The first epoch without an index: the data that the header scan fetched is kept until it was
     read, if there is memory for it; if not, the bytes are the same."""
     (shelf / "once").mkdir(exist_ok=True)
@@ -111,16 +111,16 @@ def test_bytes_are_asked_for_once(nginx, shelf, memory):
     fields = {"key": "__key__", "bin": stoker.Bytes("bin")}
     want = rows(f"{shelf}/once/{{0,1,2}}.tar", engine, fields, seed=2)
     dataset = stoker.Dataset(f"{nginx.url}/once/{{0,1,2}}.tar", engine=engine, index="never")
-    found, asked = [], []
+    found, requested = [], []
     with make.loader(dataset, 8, fields=fields, output="numpy", tail="keep", seed=2) as loader:
         for batch in loader:
             found += zip(batch["key"], map(bytes, batch["bin"]), strict=True)
-            asked.append(loader.stats()["store"]["http"]["bytes"])
+            requested.append(loader.stats()["store"]["http"]["bytes"])
         stats = loader.stats()
     assert [tuple(row) for row in found] == want and len(want) == 270
     assert not memory or stats["memory_bytes_peak"] <= memory
     # Towards its end, reads of the next epoch are in flight, which fetch released data again.
-    assert memory or asked[len(asked) // 2] <= size + 100
+    assert memory or requested[len(requested) // 2] <= size + 100
 
 
 def test_large_members(ceph, nginx, shelf, engine):
@@ -226,7 +226,7 @@ WRONG = [
 
 @pytest.mark.parametrize("url, environment, kind, parts", WRONG,
                          ids=[f"{row[0]} {' '.join(row[1])}" for row in WRONG])
-def test_what_is_wrong_is_named(ceph, engine, monkeypatch, url, environment, kind, parts):
+def test_errors_name_the_cause(ceph, engine, monkeypatch, url, environment, kind, parts):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(kind) as raised:
@@ -238,7 +238,7 @@ def test_what_is_wrong_is_named(ceph, engine, monkeypatch, url, environment, kin
 
 
 @pytest.mark.parametrize("path, code", [("no.tar", "404"), ("secret/a.tar", "403")])
-def test_what_is_wrong_by_http(nginx, engine, path, code):
+def test_errors_of_http(nginx, engine, path, code):
     with pytest.raises(stoker.IOError) as raised:
         stoker.Dataset(f"{nginx.url}/{path}", engine=engine)
     assert f"{nginx.url}/{path}" in str(raised.value) and f"HTTP {code}" in str(raised.value)
@@ -269,7 +269,7 @@ def test_commands(ceph, nginx, shelf, tmp_path):
 def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
     """The requests, as nginx's log has them; the cost by the named price table."""
     with stoker.Engine(threads=1, memory="128MiB") as engine:
-        asked = len(nginx.log.read_text().splitlines())
+        requested = len(nginx.log.read_text().splitlines())
         idle = engine.store_stats()
         assert idle.pop("manners")["alone"] is None  # no request was sent yet
         assert idle == {"retries": dict.fromkeys(("throttled", "transient", "other"), 0),
@@ -279,7 +279,7 @@ def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
         # nginx logs after it has answered, and reads of the next epoch continue for a while
         while True:
             web = engine.store_stats()
-            logged = nginx.log.read_text().splitlines()[asked:]
+            logged = nginx.log.read_text().splitlines()[requested:]
             if web["http"]["requests"] == len(logged) or time.monotonic() > until:
                 break
             time.sleep(0.05)

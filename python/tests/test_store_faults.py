@@ -111,7 +111,7 @@ def swap(**more):
     return {"fault": "swap", **more}
 
 
-# Faults that no client can detect are not here: test_what_nobody_tells.
+# Faults that no client can detect are not here: test_undetectable_swaps.
 SWAPPED = {
     # A read that waits for such an answer fails; if the data was only prefetched, it is requested
     # again.
@@ -172,7 +172,7 @@ LISTS = {
                          EITHER),
     "a control character": (page(A, B, item("set/&#1;.tar")), FAILS),
     "bytes that are no UTF-8": (page(A, B, begin='<?xml version="1.0" encoding="x-none"?>'), FAILS),
-    "an entity that nobody knows": (page(A, B, "<Name>&nbsp;</Name>"), FAILS),
+    "an undefined entity": (page(A, B, "<Name>&nbsp;</Name>"), FAILS),
     "cut inside an entity": (page(A, B, "<Contents><Key>set/&am", end=""), FAILS),
     "cut inside a name": (page(A, "<Contents><Ke", end=""), FAILS),
     "no end": (page(A, B, end=""), FAILS),
@@ -185,7 +185,7 @@ SCENARIOS = {
     **{f"{name}, once": ({**fault, **LATER}, EITHER) for name, fault in ODD.items() if LONG},
     **{f"list: {name}": row for name, row in LISTS.items()},
     **SWAPPED,
-    "gzip that nobody asked for": ({"fault": "pass", "headers": {"Content-Encoding": "gzip"}},
+    "gzip that was not requested": ({"fault": "pass", "headers": {"Content-Encoding": "gzip"}},
                                    EITHER),
     "a range of another unit": ({"fault": "pass", "headers": {"Content-Range": "items 0-1/2"}},
                                 FAILS),
@@ -271,9 +271,9 @@ def place(tmp_path_factory):
 
 def marks_of(shard):
     """The values of the placeholders in scenarios."""
-    told, data = shard.stat(), shard.read_bytes()
-    return {"@SIZE@": str(told.st_size),
-            "@ETAG@": f'"{told.st_size:x}-{told.st_mtime_ns:x}-{told.st_ino:x}"',
+    reported, data = shard.stat(), shard.read_bytes()
+    return {"@SIZE@": str(reported.st_size),
+            "@ETAG@": f'"{reported.st_size:x}-{reported.st_mtime_ns:x}-{reported.st_ino:x}"',
             "@CRC32C@": checksum("crc32c", data), "@SHA256@": checksum("sha256", data)}
 
 
@@ -324,10 +324,10 @@ def test_scenarios(place, kind, monkeypatch, tmp_path):
     marks = marks_of(buckets / "list000/set/a.tar")
     rules = []
     for number, (name, (fault, _)) in enumerate(rows.items()):
-        asked = {"query": "*list-type*"} if kind == "list" else {}
+        requested = {"query": "*list-type*"} if kind == "list" else {}
         path = f"/{kind}{number:03}/*" if kind == "list" else f"/{kind}{number:03}/set/a.tar"
         fault = fill(fault, {**marks, "@BUCKET@": f"{kind}{number:03}"})
-        rules.append({"name": name, "path": path, **asked, **fault})
+        rules.append({"name": name, "path": path, **requested, **fault})
     with Proxy("--folder", buckets, "--connections", 1024, "--log", tmp_path / "log",
                rules=rules) as proxy:
         ask(proxy, monkeypatch)
@@ -359,9 +359,9 @@ def test_scenarios(place, kind, monkeypatch, tmp_path):
     print(f"{kind}: {len(rows)} scenarios, slowest {slowest}")
 
 
-def test_what_nobody_tells(place, monkeypatch):
+def test_undetectable_swaps(place, monkeypatch):
     """Another object of the same size, from the first answer on, or its body under this one's ETag,
-    cannot be told from the right one: docs/stores.md says so. An MD5 detects it."""
+    cannot be distinguished from the right one: docs/stores.md says so. An MD5 detects it."""
     buckets, samples = place
     shard = buckets / "get000/set/a.tar"
     tag = {"ETag": f'"{hashlib.md5(shard.read_bytes()).hexdigest()}"'}

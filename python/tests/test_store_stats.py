@@ -23,7 +23,7 @@ PRICES = {"get": 1.0, "list": 1e3, "put": 1e6, "delete": 1e9, "gigabyte": 0.0}
 
 
 @pytest.fixture(autouse=True)
-def nobody_else(monkeypatch, tmp_path):
+def no_credentials(monkeypatch, tmp_path):
     """No settings of this machine, and for each column a price with a digit of its own."""
     for name, value in {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
                         "AWS_EC2_METADATA_DISABLED": "true", "AWS_ACCESS_KEY_ID": "a",
@@ -75,7 +75,7 @@ def engine_of():
     return stoker.Engine(threads=1, hedge_percent_max=0, process_sharing=False)
 
 
-def errands(engine, base, files):
+def run_commands(engine, base, files):
     """Writes, copies within the store, lists, reads and removes."""
     stoker.cp(files, f"{base}/new/", recursive=True, part_bytes=5 << 20, engine=engine)
     stoker.cp(f"{base}/new/small", f"{base}/copy", engine=engine)
@@ -91,7 +91,7 @@ def test_s3(files, monkeypatch):
     store = write_server.serve()
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
     with engine_of() as engine:
-        errands(engine, "s3://b", files)
+        run_commands(engine, "s3://b", files)
         want = sort(store.lines)
         # One object, two parts with their beginning and end, a copy; two at once, and one removed.
         assert want["puts"] == 1 + 4 + 1 and want["deletes"] == 2 and want["lists"] >= 1
@@ -107,7 +107,7 @@ def test_google(files, monkeypatch):
     monkeypatch.setenv("GS_ACCESS_KEY_ID", "GOOG1E")
     monkeypatch.setenv("GS_SECRET_ACCESS_KEY", "s")
     with engine_of() as engine:
-        errands(engine, "gs://b", files)
+        run_commands(engine, "gs://b", files)
         want = sort(store.lines)
         assert want["puts"] == 2 and want["deletes"] == 2 and want["lists"] >= 1
         check(engine, "gs", want)
@@ -121,7 +121,7 @@ def test_azure(files, monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_KEY", key)
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{store.url}/acc")
     with engine_of() as engine:
-        errands(engine, "az://b", files)
+        run_commands(engine, "az://b", files)
         want = sort(store.lines)
         assert want["puts"] == 2 and want["deletes"] == 2 and want["lists"] >= 1
         check(engine, "az", want)

@@ -85,7 +85,7 @@ def from_rows(tmp_path_factory, rows, pictures):
     return path
 
 
-def test_what_is_packed(from_rows, rows, pictures):
+def test_packed_samples(from_rows, rows, pictures):
     got = samples(from_rows)
     assert len(tars(from_rows)) > 1
     assert json.loads(files(from_rows)["stoker.manifest.json"])["classes"] == sorted(NAMES)
@@ -163,9 +163,9 @@ def server(pictures):
     """An http server; its list records the requests."""
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self):
-            asked = self.server.seen
-            asked.append(self.path)
-            if self.path.startswith("/flaky") and asked.count(self.path) < 3:
+            requested = self.server.seen
+            requested.append(self.path)
+            if self.path.startswith("/flaky") and requested.count(self.path) < 3:
                 self.send_error(503)
             else:
                 self.path = self.path.removeprefix("/flaky")
@@ -185,7 +185,7 @@ def get(url):
 
 
 def test_nothing_is_fetched_by_itself(server, tmp_path):
-    url, asked = server
+    url, requested = server
     for number, place in enumerate(
         (f"{url}/%C3%BC1.PNG", "HTTPS://example.invalid/a", "s3://bucket/a")
     ):
@@ -193,11 +193,11 @@ def test_nothing_is_fetched_by_itself(server, tmp_path):
             with pytest.raises(stoker.UnsupportedError, match="pass fetch="):
                 stoker.pack_table([{"url": place}], tmp_path / f"{number}", on_error=on_error)
         assert not (tmp_path / f"{number}").exists()
-    assert not asked
+    assert not requested
 
 
 def test_fetch(server, rows, pictures, tmp_path):
-    url, asked = server
+    url, requested = server
     table = [{"url": f"{url}/{urllib.request.pathname2url(row['file_name'])}"} for row in rows]
     table.insert(3, {"url": f"{url}/flaky/%C3%BC1.PNG"})
     table.insert(4, {"url": f"{url}/absent.jpg"})
@@ -206,7 +206,7 @@ def test_fetch(server, rows, pictures, tmp_path):
     )
     assert (done["samples"], [bad.row for bad in done["bad"]]) == (25, [4])
     assert "404" in done["bad"][0].reason and done["bad"][0].place == f"'{url}/absent.jpg'"
-    assert asked.count("/flaky/%C3%BC1.PNG") == 3 and asked.count("/absent.jpg") == 3
+    assert requested.count("/flaky/%C3%BC1.PNG") == 3 and requested.count("/absent.jpg") == 3
     assert [int(sample["__key__"]) for sample in samples(tmp_path / "dst")] == [
         number for number in range(26) if number != 4
     ]
@@ -382,7 +382,7 @@ def test_a_file_that_is_no_quarantine_is_left_alone(rows, pictures, tmp_path):
         stoker.pack_table(rows, tmp_path / "b", base=pictures, quarantine=tmp_path / "no" / "file")
 
 
-def test_a_quarantine_is_never_shorter_than_what_is_kept(tmp_path, monkeypatch):
+def test_a_quarantine_covers_all_kept_shards(tmp_path, monkeypatch):
     """Killed between its opening and its first line; the resumed run has lost none of them."""
     lines = [stoker.BadRow(row, f"p{row}", "MISSING", "no")._asdict() for row in range(9)]
     path = tmp_path / "bad"

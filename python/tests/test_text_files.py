@@ -480,8 +480,8 @@ def test_packed_batches_with_a_fixed_number_of_rows(tmp_path):
         assert (other["input_ids"][rows:] == 7).all() and (other["labels"][rows:] == -100).all()
         bounds = other["cu_seqlens"].tolist()
         assert bounds == sorted(set(bounds)) and bounds[-1] == needed * 20
-    told = f"{needed} rows are needed, a batch has {needed - 1}"
-    with pytest.raises(stoker.LimitError, match=told):
+    reported = f"{needed} rows are needed, a batch has {needed - 1}"
+    with pytest.raises(stoker.LimitError, match=reported):
         batches(batch_rows=needed - 1)
     cut, stats = batches(batch_rows=needed - 1, on_error="skip")
     assert {batch["input_ids"].shape for batch in cut} == {(needed - 1, 20)}

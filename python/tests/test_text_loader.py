@@ -170,7 +170,7 @@ class Characters:
         return {"<pre>": PRE, "<suf>": SUF, "<mid>": MID, "<sep>": SEP}.get(token)
 
 
-def told(ids):
+def reported(ids):
     """The text of a fragment, and its kind: "", "psm" or "spm"; each part was tokenised alone."""
     parts, kinds = [[]], []
     for id in ids:
@@ -203,7 +203,7 @@ def test_fill_in_the_middle_by_characters(files, texts):
     rows = [row for batch in flat(characters(files, shuffle="none")) for row in batch]
     kinds = []
     for row, text in zip(rows, texts, strict=True):
-        found, kind = told(row)
+        found, kind = reported(row)
         assert found == text
         kinds.append(kind)
     changed = [kind for kind in kinds if kind]
@@ -211,10 +211,10 @@ def test_fill_in_the_middle_by_characters(files, texts):
     assert changed.count("psm") > 0.3 * len(changed) and changed.count("spm") > 0.3 * len(changed)
     lows = [row.index(SUF) - 1 for row, kind in zip(rows, kinds, strict=True) if kind == "psm"]
     assert len({low % 7 for low in lows}) > 4  # anywhere, not at words
-    by_text = {told(row)[0]: row for row in rows}
+    by_text = {reported(row)[0]: row for row in rows}
     for options in ({"batch_size": 5, "threads": 1}, {"shuffle": "full", "tail": "drop"}):
         for batch in flat(characters(files, **options)):
-            assert all(by_text[told(row)[0]] == row for row in batch)
+            assert all(by_text[reported(row)[0]] == row for row in batch)
     second = characters(files, shuffle="none")
     second.set_epoch(1)
     assert [row for batch in flat(second) for row in batch] != rows
@@ -237,7 +237,7 @@ def test_fill_in_fragments_by_characters(tmp_path):
         parts = [[]]
         for id in row:
             parts.append([]) if id == SEP else parts[-1].append(id)
-        found = [told(part) for part in parts] if SEP in row else [told(row)]
+        found = [reported(part) for part in parts] if SEP in row else [reported(row)]
         if SEP in row:  # some fragment is changed
             assert [text for text, _ in found] == line.split("<sep>")
             assert all(not kind for text, kind in found if text[:3] == "def" or not text)
@@ -326,7 +326,7 @@ def test_padded_rows(files, texts):
         assert row == [*want, *[9] * (20 - len(want))]
 
 
-def test_what_a_document_is(files, texts, tmp_path):
+def test_documents(files, texts, tmp_path):
     want = [ids_of(text) for text in texts]
     for field in ("a.b", lambda line: line["a"]["b"]):
         loader = make(files, field=field, shuffle="none", tail="keep")
@@ -371,7 +371,7 @@ def test_a_batch_of_empty_documents(tmp_path):
         assert (batch["input_ids"] == 9).all() and (batch["labels"] == -100).all()
 
 
-def test_no_more_is_made_than_asked_for(files):
+def test_no_more_rows_than_requested(files):
     calls, lock = [], threading.Lock()
 
     def counted(texts):
@@ -415,7 +415,7 @@ def test_damage_is_named_and_the_loader_stays(files, tmp_path):
         lambda texts: [[2**40]] * len(texts),
     ],
 )
-def test_what_no_tokenizer_gives(files, bad):
+def test_invalid_tokenizer_output(files, bad):
     with pytest.raises(stoker.FormatError):
         next(iter(make(files, tokenizer=bad)))
 
@@ -448,7 +448,7 @@ def test_another_stream_is_refused(files, options, part):
         make(files, **{"context": 30, **options}).load_state_dict(state)
 
 
-def test_each_setting_of_a_row_is_told(files):
+def test_each_setting_of_a_row_is_reported(files):
     """Compared with another option; duplicates and other storage of the same text make no
     difference."""
     fim = {"prefix": 2, "suffix": 3, "middle": 4}
@@ -696,7 +696,7 @@ def test_long_documents_are_tokenised_about_once(files, texts, tmp_path):
     assert tokenizer.calls - before <= len(texts)
 
 
-def test_kept_documents_have_a_bound():
+def test_cached_documents_have_a_bound():
     kept = stoker.token_counts.TokenCache(12)
     for number in range(3):
         kept.add(number, array("i", [number]))

@@ -36,7 +36,7 @@ class Store:
 
     def __init__(self, objects, script=lambda number, path: (206, 0.0)):
         self.objects, self.script = objects, script
-        self.asked = []  # (time, path, range, status)
+        self.requested = []  # (time, path, range, status)
         self.peak = 0
         # ranges without an answer yet; ranges requested meanwhile
         self.flying, self.hedges = Counter(), 0
@@ -94,8 +94,8 @@ class Store:
     async def answer(self, lines, writer):
         method, path, _ = lines[0].split()
         span = next((line[13:] for line in lines if line.lower().startswith("range: bytes=")), None)
-        status, seconds = self.script(len(self.asked), path)
-        self.asked.append((time.monotonic(), path, span, status))
+        status, seconds = self.script(len(self.requested), path)
+        self.requested.append((time.monotonic(), path, span, status))
         if self.flying[path, span] == 0:
             self.served.discard((path, span))
         elif span != "0-0" and (path, span) not in self.served:
@@ -163,16 +163,16 @@ def start(url, rank=0, ranks=1, **options):
 
 
 def finish(*processes):
-    told = []
+    reported = []
     for process in processes:
         out, _ = process.communicate(timeout=3 * WAIT)
         assert process.returncode == 0
-        told.append(json.loads(out.splitlines()[-1]))
-    return told
+        reported.append(json.loads(out.splitlines()[-1]))
+    return reported
 
 
-def check(told, repeated=False):
-    seen = Counter(key for one in told for key in one["seen"])
+def check(reported, repeated=False):
+    seen = Counter(key for one in reported for key in one["seen"])
     assert set(seen) == {f"{i:05}" for i in range(SAMPLES)}
     assert repeated or set(seen.values()) == {1}
 
@@ -183,10 +183,10 @@ def test_ranks_share_connections(shelf):
     with Store(objects, lambda number, path: (206, 0.02)) as store:
         ranks = [start(f"{store.url}/bucket/a.tar", rank, 3, node_connections_max=12)
                  for rank in range(3)]
-        told = finish(*ranks)
-    check(told)
+        reported = finish(*ranks)
+    check(reported)
     assert 10 <= store.peak <= 12
-    for one in told:
+    for one in reported:
         manners = one["manners"]
         assert manners["waits_connections"] > 0 and manners["alone"] == ""
         assert 1 <= manners["connections_peak"] <= 12 and manners["node_connections_max"] == 12
@@ -198,11 +198,11 @@ def test_no_thread_a_request(shelf):
     _, objects, _ = shelf
     threads = {}
     for held in (8, 200):
-        asked = Counter()
+        requested = Counter()
 
-        def script(number, path, asked=asked):
-            asked[path] += 1
-            return 206, 3600 if asked["/bucket/a.tar"] > 40 else 0
+        def script(number, path, requested=requested):
+            requested[path] += 1
+            return 206, 3600 if requested["/bucket/a.tar"] > 40 else 0
 
         with Store(objects, script) as store:
             rank = start(f"{store.url}/bucket/a.tar", io_depth=held, connections_max=held)
@@ -237,12 +237,12 @@ def test_killed_rank_frees_its_connections(shelf):
         waiter = start(f"{store.url}/bucket/a.tar", node_connections_max=6)
         assert waiter.stdout.readline() == "open\n"
         time.sleep(1)  # longer than any round of taking and giving
-        assert not any(path.startswith("/bucket") for _, path, _, _ in store.asked)
+        assert not any(path.startswith("/bucket") for _, path, _, _ in store.requested)
         holder.send_signal(signal.SIGKILL)
         holder.communicate(timeout=WAIT)
-        told = finish(waiter)
-        check(told)
-        assert told[0]["manners"]["node_engines"] == 1
+        reported = finish(waiter)
+        check(reported)
+        assert reported[0]["manners"]["node_engines"] == 1
     assert store.peak <= 12  # while it died, its connections and those that took their place
 
 
@@ -250,15 +250,15 @@ def test_hedges(shelf):
     """One of a hundred is slow: it is requested once more, and no more than 3 of 100 are."""
     _, objects, _ = shelf
     with Store(objects, lambda number, path: (206, 1.5 if number % 100 == 50 else 0.01)) as store:
-        told = finish(start(f"{store.url}/bucket/a.tar"))
-    check(told)
-    manners = told[0]["manners"]
-    assert told[0]["retries"] == dict.fromkeys(("throttled", "transient", "other"), 0)
-    assert 0 < store.hedges == manners["hedges"] <= 0.03 * len(store.asked)
+        reported = finish(start(f"{store.url}/bucket/a.tar"))
+    check(reported)
+    manners = reported[0]["manners"]
+    assert reported[0]["retries"] == dict.fromkeys(("throttled", "transient", "other"), 0)
+    assert 0 < store.hedges == manners["hedges"] <= 0.03 * len(store.requested)
     assert 0 < manners["hedges_won"] <= manners["hedges"]
 
 
-@pytest.mark.parametrize("why", ["asked", "throttled", "all are slow"])
+@pytest.mark.parametrize("why", ["disabled", "throttled", "all are slow"])
 def test_no_hedges(shelf, why):
     _, objects, _ = shelf
 
@@ -267,16 +267,16 @@ def test_no_hedges(shelf, why):
         return (503 if why == "throttled" and number % 10 == 5 else 206), late
 
     with Store(objects, script) as store:
-        options = {"hedge_percent_max": 0} if why == "asked" else {}
-        told = finish(start(f"{store.url}/bucket/a.tar", **options))
-    check(told)
+        options = {"hedge_percent_max": 0} if why == "disabled" else {}
+        reported = finish(start(f"{store.url}/bucket/a.tar", **options))
+    check(reported)
     if why == "all are slow":  # one of five is no exception; some are late even so
         # A hedge may cross the answer to its original: then the store never has two such requests
         # at once.
-        assert store.hedges <= told[0]["manners"]["hedges"] <= 0.03 * len(store.asked)
+        assert store.hedges <= reported[0]["manners"]["hedges"] <= 0.03 * len(store.requested)
     else:
-        assert store.hedges == told[0]["manners"]["hedges"] == 0
-    assert (told[0]["manners"]["throttles"] > 0) == (why == "throttled")
+        assert store.hedges == reported[0]["manners"]["hedges"] == 0
+    assert (reported[0]["manners"]["throttles"] > 0) == (why == "throttled")
 
 
 @pytest.mark.parametrize(("percent", "throttled"), [(3, False), (1, False), (3, True)])
@@ -294,18 +294,18 @@ def test_hedges_are_paid_for(shelf, percent, throttled):
     with (Store(objects, script) as store,
           stoker.Engine(threads=1, memory="64MiB", hedge_percent_max=percent) as engine):
         file = _stoker.File(engine._native, f"{store.url}/bucket/a.tar".encode())
-        asked = [(file, begin, 100) for begin in range(0, 250 * 4096, 4096)]
-        want = [data[begin:begin + 100] for _, begin, _ in asked]
-        assert [_stoker.read_ranges(asked, 1) for _ in range(2)] == [want] * 2
+        requested = [(file, begin, 100) for begin in range(0, 250 * 4096, 4096)]
+        want = [data[begin:begin + 100] for _, begin, _ in requested]
+        assert [_stoker.read_ranges(requested, 1) for _ in range(2)] == [want] * 2
         # On a busy machine some are late already, and their hedges cross the answers.
         until = time.monotonic() + WAIT
         while store.flying.total() and time.monotonic() < until:
             time.sleep(0.01)
         before, seen = engine.store_stats()["manners"]["hedges"], store.hedges
         slow.set()
-        assert _stoker.read_ranges(asked[:60], 1) == want[:60]
+        assert _stoker.read_ranges(requested[:60], 1) == want[:60]
         hedges = engine.store_stats()["manners"]["hedges"]
-    assert store.hedges - seen == hedges - before and hedges <= percent / 100 * len(store.asked)
+    assert store.hedges - seen == hedges - before and hedges <= percent / 100 * len(store.requested)
     assert hedges == before if throttled else hedges > 0
 
 
@@ -319,14 +319,14 @@ def test_one_rate_for_all(shelf):
         return (503 if seconds[now] > 30 else 206), 0.01
 
     with Store(objects, script) as store:
-        told = finish(*(start(f"{store.url}/bucket/a.tar", rank, 3) for rank in range(3)))
-    check(told)
-    refused = sum(status == 503 for _, _, _, status in store.asked)
-    assert refused >= sum(one["manners"]["throttles"] for one in told) > 0
+        reported = finish(*(start(f"{store.url}/bucket/a.tar", rank, 3) for rank in range(3)))
+    check(reported)
+    refused = sum(status == 503 for _, _, _, status in store.requested)
+    assert refused >= sum(one["manners"]["throttles"] for one in reported) > 0
     # rate_limit_test.c checks in simulated time how many requests such a store refuses. A rank that
     # began after the others had ended, or ended before there was a limit, had no wait.
-    assert any(one["manners"]["waits_rate"] > 0 for one in told)
-    print(f"{len(store.asked)} requests, {refused} refused")
+    assert any(one["manners"]["waits_rate"] > 0 for one in reported)
+    print(f"{len(store.requested)} requests, {refused} refused")
 
 
 def test_three_of_ten_refused(shelf, tmp_path):
@@ -335,7 +335,7 @@ def test_three_of_ten_refused(shelf, tmp_path):
     (tmp_path / "stores" / "bucket").mkdir(parents=True)
     for path, data in objects.items():
         (tmp_path / "stores" / path[1:]).write_bytes(data)
-    told = {}
+    reported = {}
     for share in (0, 0.3):
         rules = [{"probability": share, "fault": "status", "status": 503, "code": "SlowDown"}]
         rules = rules * (share > 0) + [{"fault": "pass", "delay_ms": 20}]
@@ -343,21 +343,21 @@ def test_three_of_ten_refused(shelf, tmp_path):
         with Proxy("--folder", tmp_path / "stores", "--connections", 1024, "--log", log,
                    rules=rules, seed=5) as proxy:
             url = f"http://{proxy.host}:{proxy.port}/bucket/a.tar"
-            told[share], = finish(start(url, seconds=60 if LONG else 0))
+            reported[share], = finish(start(url, seconds=60 if LONG else 0))
             proxy.stop()
-        check([told[share]])
+        check([reported[share]])
         statuses = Counter(json.loads(line)["status"] for line in log.read_text().splitlines())
-        told[share]["amplification"] = statuses.total() / (statuses.total() - statuses[503])
-        assert told[share]["manners"]["throttles"] <= statuses[503]
+        reported[share]["amplification"] = statuses.total() / (statuses.total() - statuses[503])
+        assert reported[share]["manners"]["throttles"] <= statuses[503]
         # At the end of an epoch up to 256 reads of the next one are in flight, and continue until
         # they are answered: each counts once, however often it is refused meanwhile.
-        heard = told[share]["http"]["requests"] - told[share]["retries"]["throttled"]
+        heard = reported[share]["http"]["requests"] - reported[share]["retries"]["throttled"]
         assert abs(heard - (statuses.total() - statuses[503])) <= 256
-    assert told[0]["amplification"] == 1 < 1.3 < told[0.3]["amplification"] <= 1.5
-    print(f"amplification {told[0.3]['amplification']:.3f}, "
-          f"{told[0.3]['rate'] / told[0]['rate']:.2f} of the clean rate")
+    assert reported[0]["amplification"] == 1 < 1.3 < reported[0.3]["amplification"] <= 1.5
+    print(f"amplification {reported[0.3]['amplification']:.3f}, "
+          f"{reported[0.3]['rate'] / reported[0]['rate']:.2f} of the clean rate")
     if LONG:
-        assert told[0.3]["rate"] >= 0.6 * told[0]["rate"]
+        assert reported[0.3]["rate"] >= 0.6 * reported[0]["rate"]
 
 
 def test_a_store_that_is_started_anew(shelf, tmp_path, monkeypatch):
@@ -395,11 +395,11 @@ def test_alone(shelf, tmp_path, monkeypatch):
     _, objects, _ = shelf
     (tmp_path / f"stoker-4-{os.geteuid()}").symlink_to("/etc/passwd")
     with Store(objects) as store:
-        told = finish(start(f"{store.url}/bucket/a.tar", node_connections_max=5))
-        assert "link" in told[0]["manners"]["alone"]
-        assert told[0]["manners"]["node_connections_max"] == 5 and store.peak <= 5
-        told += finish(start(f"{store.url}/bucket/a.tar", process_sharing=False))
-    assert told[1]["manners"]["alone"] and told[1]["manners"]["node_engines"] == 1
+        reported = finish(start(f"{store.url}/bucket/a.tar", node_connections_max=5))
+        assert "link" in reported[0]["manners"]["alone"]
+        assert reported[0]["manners"]["node_connections_max"] == 5 and store.peak <= 5
+        reported += finish(start(f"{store.url}/bucket/a.tar", process_sharing=False))
+    assert reported[1]["manners"]["alone"] and reported[1]["manners"]["node_engines"] == 1
     with pytest.raises(stoker.ArgumentError):
         stoker.Engine(hedge_percent_max=11)
     with pytest.raises(stoker.ArgumentError):

@@ -55,7 +55,7 @@ def test_trusted(place):
 def test_not_trusted(place):
     server, _ = place
     other = server.tls_url.replace("localhost", "127.0.0.1")
-    asked = server.log.read_text().count("\n")
+    requested = server.log.read_text().count("\n")
     for url, bundle in ((other, server.certificate), (server.tls_url, None)):
         for way in (f"{url}/bucket/key", "s3://bucket/key"):
             more = {"AWS_CA_BUNDLE": bundle} if bundle else {}
@@ -64,7 +64,7 @@ def test_not_trusted(place):
             assert done.returncode == 3 and not done.stdout
             assert "certificate is not trusted" in text and "AWS_CA_BUNDLE" in text
             assert url.partition("//")[2] in text and "tries" not in text
-    assert server.log.read_text().count("\n") == asked  # no request went out
+    assert server.log.read_text().count("\n") == requested  # no request went out
 
 
 def test_plain_and_tls_confused(place, monkeypatch):
@@ -115,7 +115,7 @@ class TlsProxy(Proxy):
             try:
                 while more := finish(client.read, 65536):
                     got += more
-                return got, "told"
+                return got, "reported"
             except ConnectionResetError:
                 return got, "reset"
             except ssl.SSLError as error:  # in words that differ by version
@@ -147,7 +147,7 @@ def test_fault_ends(tmp_path):
              {"path": "/b/k", "fault": "reset", "at": 100_000, "count": 1},
              {"path": "/b/k", "fault": "close"}]
     with TlsProxy(tmp_path, "--folder", tmp_path, rules=rules) as proxy:
-        for want, bytes_wanted in (("cut", 100_000), ("reset", 100_000), ("told", len(BODY))):
+        for want, bytes_wanted in (("cut", 100_000), ("reset", 100_000), ("reported", len(BODY))):
             got, end = proxy.ask_raw("/b/k")
             assert end == want
             assert got.partition(b"\r\n\r\n")[2] == BODY[:bytes_wanted], want
@@ -207,7 +207,7 @@ def test_fault_with_a_wrong_host(tmp_path):
         assert not [line for line in proxy.stop() if "request" in line]  # no request was sent
 
 
-def test_fault_that_nobody_trusts(tmp_path):
+def test_fault_without_a_trusted_certificate(tmp_path):
     """The log has one line for each client that failed before its first request."""
     with TlsProxy(tmp_path, "--folder", tmp_path) as proxy:
         done = cat(f"https://{proxy.place}/b/key")

@@ -29,12 +29,12 @@ def run(*words, code=0):
 
 
 def test_info(folder):
-    told = json.loads(run("info", "--json", folder / "a.npy"))
-    assert (told["kind"], told["files"], told["tokens"]) == ("tokens", 1, 5000)
-    told = json.loads(run("info", "--json", "--stored", "uint32", folder / "raw.bin"))
-    assert told["tokens"] == 3000
-    told = json.loads(run("info", "--json", folder / "b.jsonl", folder / "c.jsonl"))
-    assert (told["kind"], told["files"], told["lines"]) == ("text", 2, 42)
+    reported = json.loads(run("info", "--json", folder / "a.npy"))
+    assert (reported["kind"], reported["files"], reported["tokens"]) == ("tokens", 1, 5000)
+    reported = json.loads(run("info", "--json", "--stored", "uint32", folder / "raw.bin"))
+    assert reported["tokens"] == 3000
+    reported = json.loads(run("info", "--json", folder / "b.jsonl", folder / "c.jsonl"))
+    assert (reported["kind"], reported["files"], reported["lines"]) == ("text", 2, 42)
     assert json.loads(run("info", "--json", f"{folder}/{{b,c}}.jsonl"))["lines"] == 42
     assert "tokens      5,000" in run("info", folder / "a.npy")
     assert "lines       30" in run("info", folder / "b.jsonl")
@@ -48,14 +48,14 @@ def test_ls(folder):
 
 
 def test_bench(folder):
-    told = json.loads(run("bench", "data", "--json", "--seconds", "0.2", folder / "a.npy"))
-    assert told["windows"] > 0 and told["tokens_per_second"] > 0
-    told = json.loads(run("bench", "data", "--json", "--epochs", "2", folder / "b.jsonl"))
-    assert told["lines"] == 60 and told["bytes_per_second"] > 0
+    reported = json.loads(run("bench", "data", "--json", "--seconds", "0.2", folder / "a.npy"))
+    assert reported["windows"] > 0 and reported["tokens_per_second"] > 0
+    reported = json.loads(run("bench", "data", "--json", "--epochs", "2", folder / "b.jsonl"))
+    assert reported["lines"] == 60 and reported["bytes_per_second"] > 0
 
 
 def test_errors_name_the_file(folder, tmp_path):
     (tmp_path / "x.npy").write_bytes(b"PAR1" + bytes(100))
-    told = run("info", "--stored", "uint16", tmp_path / "x.npy", code=1)
-    assert "Parquet" in told and "x.npy" in told
+    reported = run("info", "--stored", "uint16", tmp_path / "x.npy", code=1)
+    assert "Parquet" in reported and "x.npy" in reported
     assert "gone.npy" in run("ls", tmp_path / "gone.npy", code=3)

@@ -179,7 +179,7 @@ def test_each_window_of_a_small_source_once(sources):
             assert len(firsts) == len(set(firsts)) == rows[0]
 
 
-def test_new_weights_keep_what_was_given(sources):
+def test_new_weights_keep_delivered_samples(sources):
     mix = stoker.Mix(sources, [3, 2, 1], epoch=FRAME)
     with loader(mix) as stream:
         run = Run(stream)

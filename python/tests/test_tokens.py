@@ -71,7 +71,7 @@ def cut(arrays, length, stride):
     ]
 
 
-def test_what_files_hold(files):
+def test_contents_of_files(files):
     paths, arrays = files
     with stoker.Tokens(paths, stored="uint16") as tokens:
         assert len(tokens) == sum(map(len, arrays))

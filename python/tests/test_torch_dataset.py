@@ -383,7 +383,7 @@ def test_nothing_is_open_before_it_is_needed(plain, tmp_path):
         time.sleep(0.01)
     assert threads() <= before
     path.unlink()
-    assert len(dataset) == 64, "asked once"
+    assert len(dataset) == 64, "computed once"
 
 
 def test_import_needs_no_torch():
@@ -524,7 +524,7 @@ BAD_VALUES = {
 
 
 @pytest.mark.parametrize("name", BAD_VALUES)
-def test_what_is_wrong_stays_the_next(tmp_path, name):
+def test_an_error_repeats(tmp_path, name):
     bad, good, field = BAD_VALUES[name]
     path = make.tar(tmp_path / "a.tar", [(f"{n}.txt", bad if n == 5 else good) for n in range(9)])
     iterator = iter(IterableDataset(path, 4, shuffle="none", fields={"value": field}))
@@ -542,7 +542,7 @@ ABSENT = {
 
 
 @pytest.mark.parametrize("name", ABSENT)
-def test_what_a_worker_cannot_open(plain, tmp_path, name):
+def test_files_that_a_worker_cannot_open(plain, tmp_path, name):
     path, options, kind, text = ABSENT[name]
     path = tmp_path / path if path else plain(64)
     for workers in (0, 1):

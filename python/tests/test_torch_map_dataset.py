@@ -43,9 +43,9 @@ def test_ranks_and_skipped_batches(plain, world, monkeypatch):
     on. If the sequence differs from the expected steps, it follows the requested indices."""
     path, size = plain(COUNT), 12 // world
     want = wanted(path, batch_size=12)
-    for told in {1, world}:
+    for reported in {1, world}:
         monkeypatch.setenv("RANK", "0")
-        monkeypatch.setenv("WORLD_SIZE", str(told))
+        monkeypatch.setenv("WORLD_SIZE", str(reported))
         for begin in (0, 3):
             got = []
             for rank in range(world):

@@ -134,16 +134,16 @@ def test_states_have_their_weights(sources):
             other.load_state_dict(state)
     samples.load_state_dict(state)
     dataset.close()
-    untold = IterableDataset(mix_of(sources, changes=()), 7, seed=5, fields=fields)
-    assert untold.changes == []
-    samples = iter(untold)
+    unchanged = IterableDataset(mix_of(sources, changes=()), 7, seed=5, fields=fields)
+    assert unchanged.changes == []
+    samples = iter(unchanged)
     samples.load_state_dict(state)
-    assert untold.changes == CHANGES
+    assert unchanged.changes == CHANGES
     rest = [[int(row["id"]) for row in samples]]
-    rest += [sum(it, []) for it in ids_of(batches(untold, 2), 2)]
+    rest += [sum(it, []) for it in ids_of(batches(unchanged, 2), 2)]
     want = [sum(it, []) for it in plain_ids(mix_of(sources), 7, epochs=3, seed=5)]
     assert rest == [want[0][1:], *want[1:]]
-    untold.close()
+    unchanged.close()
 
 
 def whole_run(sources, at, weights, epochs, **options):

@@ -250,7 +250,7 @@ KILLED = """
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os.kill(batch["process"][0], signal.SIGKILL)
     except (RuntimeError, OSError) as error:
-        dataset.set_epoch(3)  # nobody holds its lock
+        dataset.set_epoch(3)  # no worker holds its lock
         print(json.dumps([got, state, str(error), dataset.epoch]), flush=True)
     os._exit(0)
 """
@@ -262,18 +262,18 @@ def test_a_worker_is_killed(plain, tmp_path):
     whole = plain_ids(plain(2048), 4)[0]
     # The other workers may outlive the process: if a worker was killed while it held the lock of
     # torch's queue, they wait for it, with all pipes open. So the end is reported by a file.
-    with open(tmp_path / "told", "w+") as told:
+    with open(tmp_path / "output", "w+") as reported:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", textwrap.dedent(KILLED), plain(2048)],
-            stdout=told,
+            stdout=reported,
             start_new_session=True,
         )
         try:
             process.wait(timeout=60)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
-        told.seek(0)
-        got, state, error, epoch = json.load(told)
+        reported.seek(0)
+        got, state, error, epoch = json.load(reported)
     assert "exited unexpectedly" in error or "reset by peer" in error
     assert 20 <= len(got) < len(whole) and epoch == 3
     resumed = stateful(IterableDataset(plain(2048), 4, fields=IDS), 3)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(COMMAND is None, reason="the stoker command is n
 
 SECONDS = 20  # seconds of CPU time; each command takes a few at most
 BYTES = 700 << 20  # bytes of memory: decoders of xz may take 256 MiB, and a budget is set below
-SECRET = b"secret bytes that nobody asked for"
+SECRET = b"secret bytes of another file"
 
 
 def run(*words):

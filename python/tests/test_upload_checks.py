@@ -27,8 +27,8 @@ class Bucket(write_server.Writing):
 
     def begin(self):
         answered = super().begin()
-        told = {name.lower(): value for name, value in self.headers.items()}
-        self.server.told_of.append((self.command, self.query, told, self.data))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.received.append((self.command, self.query, headers, self.data))
         if self.command == "PUT" and self.data and self.server.damage > 0:
             self.server.damage -= 1
             self.data = b"?" + self.data[1:]
@@ -38,7 +38,7 @@ class Bucket(write_server.Writing):
 @pytest.fixture
 def store(monkeypatch):
     server = write_server.serve(handler=Bucket)
-    server.told_of, server.damage = [], 0
+    server.received, server.damage = [], 0
     write_server.lead_to(server, monkeypatch)
     yield server
     server.close()
@@ -65,17 +65,17 @@ def objects(store):
 
 
 @pytest.mark.parametrize("check", KINDS)
-def test_what_is_asked_for_is_sent(store, files, check):
+def test_requested_checksums_are_sent(store, files, check):
     done = copy(files, "small", "large", words=("--check", check))
     assert done.returncode == 0, done.stderr
     assert objects(store) == {"d/small": SMALL, "d/large": LARGE}
     name = "content-md5" if check == "md5" else f"x-amz-checksum-{check}"
-    bodies = [(told, data) for method, query, told, data in store.told_of if method == "PUT"]
+    bodies = [(headers, data) for method, query, headers, data in store.received if method == "PUT"]
     assert len(bodies) == 3 and sorted(len(data) for _, data in bodies) == [15, 500, PART]
-    assert all(told[name] == checksum(check, data) for told, data in bodies)
-    begin = next(told for method, query, told, _ in store.told_of if "uploads" in query
+    assert all(headers[name] == checksum(check, data) for headers, data in bodies)
+    begin = next(headers for method, query, headers, _ in store.received if "uploads" in query
                  and method == "POST")
-    end, body = next((told, data) for method, query, told, data in store.told_of
+    end, body = next((headers, data) for method, query, headers, data in store.received
                      if method == "POST" and "uploadId" in query)
     assert begin.get("x-amz-checksum-algorithm") == (None if check == "md5" else check.upper())
     assert begin.get("x-amz-checksum-type") == KINDS[check]
@@ -85,7 +85,7 @@ def test_what_is_asked_for_is_sent(store, files, check):
 
 
 @pytest.mark.parametrize("check", ["crc64nvme", "md5"])
-def test_what_arrives_damaged_is_no_object(store, files, check):
+def test_a_damaged_upload_creates_no_object(store, files, check):
     store.damage = 1000
     done = copy(files, "small", words=("--check", check))
     assert done.returncode == 3 and "BadDigest" in done.stderr and not store.objects
@@ -106,8 +106,8 @@ def test_a_bucket_that_wants_checksums(store, files):
     done = copy(files, "small", "large", words=("--workers", "1"))
     assert done.returncode == 0, done.stderr
     assert objects(store) == {"d/small": SMALL, "d/large": LARGE} and not store.uploads
-    bare = [told for method, _, told, _ in store.told_of
-            if method == "PUT" and "content-md5" not in told]
+    bare = [headers for method, _, headers, _ in store.received
+            if method == "PUT" and "content-md5" not in headers]
     assert len(bare) == 1 and store.said[400] == 1
 
 
@@ -125,7 +125,7 @@ def test_refused_for_another_reason(store, files):
     assert done.returncode == 3 and "the moon is full" in done.stderr and store.said[400] == 2
 
 
-def test_what_is_locked_stays(store, files):
+def test_locked_objects_stay(store, files):
     store.objects.update({("b", f"d/{name}"): b"old" for name in ("small", "x", "y")})
     store.held = {("b", "d/small"), ("b", "d/x")}
     done = copy(files, "small")

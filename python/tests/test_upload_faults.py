@@ -128,14 +128,14 @@ FAULTS = {
     "end, done, and other bytes": (COMPLETE, fault("swap", **ONCE), DONE),
     "left, parts of other bytes": (PARTS, fault("swap", **ONCE), DONE),
     # A small object.
-    "put, 200 of somebody else": (SMALL, answer(200, "<html>welcome</html>"), FAILS),
+    "put, 200 of another server": (SMALL, answer(200, "<html>welcome</html>"), FAILS),
     "put, 204": (SMALL, answer(204), FAILS),
     "put, 200 with an error": (SMALL, fault("error-body"), FAILS),
     # A part.
     "part, another ETag": (PART_2, fault("etag", value='"' + "0" * 32 + '"'), FAILS),
     "part, no ETag": (PART_2, NOBODY, FAILS),
     "part, a huge ETag": (PART_2, fault("etag", value='"' + "e" * 3000 + '"'), FAILS),
-    "part, 200 of somebody else": (PART_2, answer(200, "<html>welcome</html>"), FAILS),
+    "part, 200 of another server": (PART_2, answer(200, "<html>welcome</html>"), FAILS),
     "part, 403": (PART_2, status(403), FAILS),
     "part, 404 NoSuchUpload": (PART_2, status(404, "NoSuchUpload"), FAILS),
     "part, 412": (PART_2, status(412), FAILS),
@@ -170,7 +170,7 @@ FAULTS = {
     "end, always InternalError": (COMPLETE, fault("error-body"), FAILS),
     "end, 200 with AccessDenied": (COMPLETE, fault("error-body", code="AccessDenied"), FAILS),
     "end, 200 and nothing": (COMPLETE, answer(200), FAILS),
-    "end, 200 of somebody else": (COMPLETE, answer(200, "<html>welcome</html>"), FAILS),
+    "end, 200 of another server": (COMPLETE, answer(200, "<html>welcome</html>"), FAILS),
     "end, 503": (COMPLETE, status(503, **TWICE), DONE),
     "end, 403": (COMPLETE, status(403), FAILS),
     "end, 404 NoSuchUpload": (COMPLETE, status(404, "NoSuchUpload"), FAILS),
@@ -263,7 +263,7 @@ def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
         if not all(found[key] in (OLD, want[key]) for key in want):
             return name, "other bytes", {key: len(value) for key, value in found.items()}
         if done and found != want:
-            return name, "success is told, and the old object is there"
+            return name, "success is reported, and the old object is there"
         if (due == DONE and not done) or (due == FAILS and done):
             return name, due, process.returncode, process.stderr
         if not done and (f"s{number:03}" not in process.stderr
@@ -279,7 +279,7 @@ def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
         proxy.stop()
     log = (folder / "log").read_text()
 
-    def asked(number):
+    def requested(number):
         """The proxy's log of a scenario, to explain a failure."""
         return "\n".join(line for line in log.splitlines() if f"/s{number:03}/" in line)
 
@@ -287,6 +287,6 @@ def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
               if f'"rule":"{number}"' not in log.replace(" ", "")]
     left = {item["Key"].split("/")[0] for item in
             bucket.list_multipart_uploads(Bucket=bucket.name).get("Uploads", [])}
-    wrong += [(name, "leaves an upload", asked(number)) for number, name in enumerate(FAULTS)
+    wrong += [(name, "leaves an upload", requested(number)) for number, name in enumerate(FAULTS)
               if f"s{number:03}" in left and name not in MAY_LEAVE]
     assert not wrong, "\n".join(map(str, wrong))

@@ -112,7 +112,7 @@ def without_codes(tar, name):
 # ---- kinds of damage ------------------------------------------------------------------------
 
 
-def test_whole(tars, packed, folder, engine):
+def test_undamaged(tars, packed, folder, engine):
     for source, samples, files in ((tars, 12, 2), (packed, SAMPLES, 2), (folder, 40, 40)):
         with stoker.verify(source, engine=engine, deep=True) as check:
             assert list(check) == []
@@ -737,9 +737,9 @@ def test_command(tars, tmp_path):
     assert rows[0]["offset"] == offset and rows[0]["status"] == "STOKER_ERROR_FORMAT"
     few = test_cli.stoker("verify", "--deep", "--limit", 1, tars).stdout.decode().splitlines()
     assert len(few) == 2 and few[1].startswith("2 findings (1 shown): ")
-    mended = test_cli.stoker("verify", "--deep", "--repair", tars)
-    assert mended.returncode == 1
-    assert mended.stdout.decode().splitlines()[-1] == "repaired: 2 shards, 2 samples left out"
+    repaired = test_cli.stoker("verify", "--deep", "--repair", tars)
+    assert repaired.returncode == 1
+    assert repaired.stdout.decode().splitlines()[-1] == "repaired: 2 shards, 2 samples left out"
     assert test_cli.stoker("verify", "--deep", tars).returncode == 0
     assert test_cli.stoker("verify", tmp_path / "absent").returncode == 3
     assert test_cli.stoker("verify").returncode == 2
@@ -785,7 +785,7 @@ def test_not_utf8(tmp_path, engine):
     assert found.key == os.fsdecode(b"caf\xe9")
 
 
-def test_pixels_of_what_is_left(tars, engine):
+def test_pixels_of_the_remaining_samples(tars, engine):
     """The repaired file decodes to the same pixels as before."""
     break_png_data(tars / "0.tar")
     find(tars, engine, repair=True)

@@ -52,8 +52,8 @@ def test_many_files_at_once(clean, kind):  # noqa: F811
         clean.setenv("HF_TOKEN_PATH", "/nonexistent")
         server, servers, url = together(hub.far), [hub, hub.far], f"hf://{HUB}/set"
     try:
-        told = run("verify", "--threads", "1", "--json", url)
-        assert json.loads(told.splitlines()[-1])["samples"] == len(FILES)
+        reported = run("verify", "--threads", "1", "--json", url)
+        assert json.loads(reported.splitlines()[-1])["samples"] == len(FILES)
         assert server.most >= AT_ONCE
     finally:
         for server in servers:
@@ -70,10 +70,10 @@ def test_a_tar_by_large_ranges(clean, tmp_path):  # noqa: F811
     server = serve("s3", {"a.tar": tar(tmp_path)}, [])
     server.host = "127.0.0.1"
     try:
-        told = run("verify", "--threads", "1", "--json", f"{reach(clean, 's3', server)}/a.tar")
-        assert json.loads(told.splitlines()[-1])["samples"] == 20
-        asked = sum(line == ("GET", "/data/a.tar") for line in server.lines)
-        assert asked <= 6, server.lines  # not one a MiB
+        reported = run("verify", "--threads", "1", "--json", f"{reach(clean, 's3', server)}/a.tar")
+        assert json.loads(reported.splitlines()[-1])["samples"] == 20
+        requested = sum(line == ("GET", "/data/a.tar") for line in server.lines)
+        assert requested <= 6, server.lines  # not one a MiB
     finally:
         server.close()
 

@@ -14,7 +14,7 @@ import write_server
 PART = 5 << 20
 LARGE = bytes(range(256)) * (6 << 12)  # two parts
 SMALL = b"small" * 100
-OTHER = b"of somebody else"
+OTHER = b"of another server"
 SPOT = ("b", "k")
 
 
@@ -161,7 +161,7 @@ def test_uploads_that_always_vanish(store, files, step):
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_an_upload_whose_name_is_not_told(store, files, others):
+def test_an_upload_without_an_id_in_the_response(store, files, others):
     """It is looked for, and removed, if it can only be ours."""
     def garbled(request):
         for _ in range(1 + others):
@@ -195,7 +195,7 @@ def test_leftovers_come_in_short_pages(store, page):
 
 
 @pytest.mark.parametrize("kind", ["GLACIER", "DEEP_ARCHIVE", "forbidden"])
-def test_what_cannot_be_read_can_be_removed(store, kind):
+def test_unreadable_files_can_be_removed(store, kind):
     """By the request that removes it; its answer shows whether that is allowed."""
     store.objects[SPOT] = SMALL
     if kind == "forbidden":

@@ -3,7 +3,7 @@ of failures, by request.
 
 As strict as the real one: bodies are compared with their checksums, and so are whole objects and
 the ETags of their parts when an upload ends; a part of an upload that does not exist is refused,
-listings of uploads have pages. `store.asked` are the requests, as (method, key, query);
+listings of uploads have pages. `store.requested` are the requests, as (method, key, query);
 `store.script` is called before each: it may answer instead (and return so), or return a function
 that is called when the request was carried out, before its answer."""
 
@@ -55,7 +55,7 @@ class Writing(object_server.S3):
         self.spot = (bucket, self.key)
         server = self.server
         with server.lock:
-            server.asked.append((self.command, self.key, self.query))
+            server.requested.append((self.command, self.key, self.query))
         if not self.who():
             return True
         done = server.script(self) if server.script else None
@@ -170,12 +170,12 @@ class Writing(object_server.S3):
             return 412, "PreconditionFailed"
         parts, bodies = server.uploads[name][2], []
         for row in xml.etree.ElementTree.fromstring(self.data).iter("Part"):
-            told = {field.tag: field.text for field in row}
-            body = parts.get(int(told.pop("PartNumber")))
-            if body is None or told.pop("ETag").strip('"') != self.etag(body):
+            reported = {field.tag: field.text for field in row}
+            body = parts.get(int(reported.pop("PartNumber")))
+            if body is None or reported.pop("ETag").strip('"') != self.etag(body):
                 return 400, "InvalidPart"
             if any(object_server.checksum(kind.removeprefix("Checksum").lower(), body) != value
-                   for kind, value in told.items()):
+                   for kind, value in reported.items()):
                 return 400, "InvalidPart"
             bodies.append(body)
         whole = b"".join(bodies)
@@ -240,8 +240,8 @@ class Writing(object_server.S3):
         return getattr(self, "made", None) or hashlib.md5(data).hexdigest()
 
     def seals(self, data, body, ranged=False):
-        asked = self.headers.get("x-amz-checksum-mode") == "ENABLED" and not ranged
-        return self.server.kept.get(self.spot, {}) if asked else {}
+        requested = self.headers.get("x-amz-checksum-mode") == "ENABLED" and not ranged
+        return self.server.kept.get(self.spot, {}) if requested else {}
 
     def list_uploads(self):
         query, server = self.query, self.server
@@ -282,8 +282,8 @@ class Writing(object_server.S3):
 def serve(objects=None, handler=Writing):
     store = object_server.Store(handler, {} if objects is None else objects)
     store.keys, store.retry_every = None, 0
-    store.told, store.again, store.count = {}, [], 0
-    store.asked, store.script = [], None
+    store.reported, store.again, store.count = {}, [], 0
+    store.requested, store.script = [], None
     store.uploads, store.begun, store.upload_page = {}, 0, 1000  # id -> (spot, begun, parts)
     store.part_page = 1000
     store.etags, store.classes = {}, {}  # by spot; (class, restore)

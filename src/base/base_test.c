@@ -122,7 +122,7 @@ static void test_reserve(void)
     stk_mem_fail_nth(1);
     T_EQ("no memory", stk_reserve(&block, &capacity, 65, 4), -ENOMEM);
     stk_mem_fail_nth(0);
-    T_EQ("kept", capacity, 64);
+    T_EQ("retained", capacity, 64);
     T_EQ("doubles", stk_reserve(&block, &capacity, 65, 4), 0);
     T_EQ("twice", capacity, 128);
     T_EQ("the old items", ((uint32_t *)block)[63], 7);

@@ -137,8 +137,10 @@ static uint64_t by_table(const struct kind *kind, uint64_t sum, const uint8_t *a
 __attribute__((target("pclmul,sse4.1"))) static uint64_t
 by_folding(const struct kind *kind, uint64_t sum, const uint8_t *at, size_t bytes)
 {
-    const __m128i far = _mm_set_epi64x((long long)kind->fold[0][1], (long long)kind->fold[0][0]);
-    const __m128i near = _mm_set_epi64x((long long)kind->fold[1][1], (long long)kind->fold[1][0]);
+    const __m128i far_fold =
+        _mm_set_epi64x((long long)kind->fold[0][1], (long long)kind->fold[0][0]);
+    const __m128i near_fold =
+        _mm_set_epi64x((long long)kind->fold[1][1], (long long)kind->fold[1][0]);
     const __m128i *from = (const __m128i *)(const void *)at;
     __m128i lane[4];
     uint8_t rest[16];
@@ -149,14 +151,14 @@ by_folding(const struct kind *kind, uint64_t sum, const uint8_t *at, size_t byte
     lane[0] = _mm_xor_si128(lane[0], _mm_set_epi64x(0, (long long)sum));
     for (bytes -= 64, from += 4; bytes >= 64; bytes -= 64, from += 4) {
         for (int i = 0; i < 4; i++) {
-            lane[i] = FOLD(lane[i], far, _mm_loadu_si128(from + i));
+            lane[i] = FOLD(lane[i], far_fold, _mm_loadu_si128(from + i));
         }
     }
     for (int i = 1; i < 4; i++) {
-        lane[i] = FOLD(lane[i - 1], near, lane[i]);
+        lane[i] = FOLD(lane[i - 1], near_fold, lane[i]);
     }
     for (; bytes >= 16; bytes -= 16, from++) {
-        lane[3] = FOLD(lane[3], near, _mm_loadu_si128(from));
+        lane[3] = FOLD(lane[3], near_fold, _mm_loadu_si128(from));
     }
     _mm_storeu_si128((__m128i *)(void *)rest, lane[3]);
     return by_table(kind, 0, rest, sizeof rest);

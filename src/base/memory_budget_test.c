@@ -47,7 +47,7 @@ static void test_granted(void)
     stk_budget_allocator_free(&granted, NULL);
     T_TRUE("given back", budget.bytes == 0);
     block = stk_budget_allocator_alloc(&free_of_it, 5, 100);
-    T_TRUE("nobody is asked", block != NULL);
+    T_TRUE("no request", block != NULL);
     stk_budget_allocator_free(&free_of_it, block);
 }
 

@@ -95,7 +95,7 @@ static void check_bytes(struct stoker_dataset *dataset, uint64_t count)
 
 static void test_parts(bool indexed)
 {
-    static char whole[T_TEXT_BYTES_MAX], one[T_TEXT_BYTES_MAX];
+    static char joined_text[T_TEXT_BYTES_MAX], one[T_TEXT_BYTES_MAX];
     struct stk_io *world;
     struct stoker_engine *engine = rig(&world);
     struct stoker_dataset *parts[PARTS], *joined = NULL;
@@ -113,8 +113,8 @@ static void test_parts(bool indexed)
         close_all(parts);
         return;
     }
-    T_EQ("tell", t_tell(joined, whole, &error), 0);
-    rest = samples_of(whole);
+    T_EQ("tell", t_tell(joined, joined_text, &error), 0);
+    rest = samples_of(joined_text);
     for (uint32_t i = 0; i < PARTS; i++) {
         size_t bytes;
 
@@ -133,7 +133,7 @@ static void test_parts(bool indexed)
     T_STR("kind", info.kind, "joined");
     T_EQ("all", info.sample_count, end);
     T_EQ("classes", info.class_count, 2);
-    T_EQ("files were not asked for their sizes", info.bytes, 0);
+    T_EQ("no size was requested", info.bytes, 0);
     check_bytes(joined, end);
     stoker_dataset_close(joined);
     stoker_engine_close(engine);

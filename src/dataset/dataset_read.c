@@ -64,7 +64,7 @@ int stoker_dataset_problem(const struct stoker_dataset *dataset, uint64_t i, con
         [STK_SOURCE_SYSTEM_FILE] = "left by an operating system or a notebook"};
 
     *path_out = *text_out = NULL;
-    if (i >= dataset->objects.problem_kept) {
+    if (i >= dataset->objects.problems_listed) {
         return STOKER_ERROR_ARGUMENT;
     }
     *path_out = dataset->objects.problems[i].path;

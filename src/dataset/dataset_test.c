@@ -116,7 +116,7 @@ static const struct damage_row {
     size_t cut; /* the shard's size; 0: complete */
     int want;
 } damage_rows[] = {
-    {"whole", 0, 0, "", 0, 0},
+    {"complete", 0, 0, "", 0, 0},
     {"checksum", 1024, 1, "z", 0, STOKER_ERROR_CORRUPT},
     {"name", 0, 8, "garbage!", 0, STOKER_ERROR_CORRUPT}, /* the checksum detects it */
     {"cut in a member", 0, 0, "", 700, STOKER_ERROR_TRUNCATED},

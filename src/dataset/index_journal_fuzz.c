@@ -67,8 +67,8 @@ static void read_stamp(struct stk_io *world, const struct stk_index *index)
 
 /* A stamp of this index with valid structure: magic, version, zero, count, names, inode, identity;
  * the sum at the end. */
-static void mend_stamp(uint8_t *data, size_t bytes, struct stk_io *world,
-                       const struct stk_index *index)
+static void fix_stamp(uint8_t *data, size_t bytes, struct stk_io *world,
+                      const struct stk_index *index)
 {
     struct stk_stat about;
     uint64_t sum;
@@ -111,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memcpy(copy, data, bytes);
     if (how & 1) {
         if (how & 2) {
-            mend_stamp(copy, bytes, world, index_there);
+            fix_stamp(copy, bytes, world, index_there);
         }
         STK_ASSERT(stk_sim_add(world, stamp_path, copy, bytes) == 0);
         read_stamp(world, index_there);

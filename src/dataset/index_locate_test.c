@@ -228,7 +228,7 @@ static void test_stamp(void)
     /* It is used if it is intact. */
     T_EQ("stamp", t_put(world, path, stamp.data, stamp.bytes), 0);
     same_size(world);
-    check_open("whole", engine, "/data", SHARDS - 1, "'/data/s-001.tar' was written since");
+    check_open("complete", engine, "/data", SHARDS - 1, "'/data/s-001.tar' was written since");
     stk_free(copy);
     t_drop(stamp);
     stoker_engine_close(engine);

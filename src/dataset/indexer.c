@@ -25,7 +25,7 @@ struct stoker_indexer {
     struct {                           /* under job.lock */
         char path[STK_PATH_BYTES_MAX]; /* of the index; written once */
         bool has_path;
-        uint64_t shards, kept, bytes, index_bytes;
+        uint64_t shards, reused, bytes, index_bytes;
     } locked;
     struct { /* of the thread; const once it is done */
         uint64_t packed, sequential;
@@ -135,7 +135,7 @@ int stoker_indexer_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
     }
     pthread_mutex_lock(&indexer->job.lock);
     full.shards = indexer->locked.shards;
-    full.shards_reused = indexer->locked.kept;
+    full.shards_reused = indexer->locked.reused;
     full.bytes = indexer->locked.bytes;
     full.index_bytes = indexer->locked.index_bytes;
     full.path = indexer->locked.has_path ? indexer->locked.path : NULL;
@@ -320,15 +320,15 @@ static int choose_path(struct stoker_indexer *indexer, struct stoker_error *erro
 static void report_shards(struct stoker_indexer *indexer)
 {
     const struct stk_index_location *location = indexer->location;
-    uint64_t bytes = 0, kept = 0;
+    uint64_t bytes = 0, reused = 0;
 
     for (uint64_t i = 0; i < indexer->dataset->objects.count && location->from; i++) {
         bytes += location->from[i] ? 0 : location->sizes[i];
-        kept += location->from[i] != 0;
+        reused += location->from[i] != 0;
     }
     pthread_mutex_lock(&indexer->job.lock);
     indexer->locked.shards = indexer->dataset->objects.count;
-    indexer->locked.kept = kept;
+    indexer->locked.reused = reused;
     indexer->locked.bytes = bytes;
     pthread_mutex_unlock(&indexer->job.lock);
 }
@@ -349,7 +349,7 @@ static int commit(struct stoker_indexer *indexer, const struct stk_index_stamp *
 }
 
 /* Adopts an existing index if a new one would be equal. */
-static int reuse_whole_index(struct stoker_indexer *indexer)
+static int reuse_index(struct stoker_indexer *indexer)
 {
     struct stk_index_location *location = indexer->location;
 
@@ -359,7 +359,7 @@ static int reuse_whole_index(struct stoker_indexer *indexer)
     location->old = NULL;
     pthread_mutex_lock(&indexer->job.lock);
     indexer->locked.shards = stk_index_shards(indexer->dataset->index);
-    indexer->locked.kept = indexer->locked.shards;
+    indexer->locked.reused = indexer->locked.shards;
     pthread_mutex_unlock(&indexer->job.lock);
     return 0;
 }
@@ -376,7 +376,7 @@ static int build_folder(struct stoker_indexer *indexer, struct stoker_error *err
         if (status == 0 && location->complete && !indexer->options.force &&
             (!indexer->options.checksums || stk_index_shards(location->old) == 0 ||
              stk_index_shard_has_checksums(location->old, 0))) {
-            return reuse_whole_index(indexer);
+            return reuse_index(indexer);
         }
     }
     status = status < 0 ? status : choose_path(indexer, error);
@@ -528,7 +528,7 @@ static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error
             (void)stk_index_stamp_write(&stamp, indexer->engine->io, location->path, location->old,
                                         NULL);
         }
-        return reuse_whole_index(indexer);
+        return reuse_index(indexer);
     }
     status = choose_path(indexer, error);
     report_shards(indexer);

@@ -57,8 +57,8 @@ static void check_tidy(const char *name, struct stk_io *world, uint64_t shards)
 }
 
 enum way { FAIL, CUT, POWER, SOME, MEMORY, WAYS };
-static const char *const way_names[] = {"one call fails", "killed", "power cut", "some names kept",
-                                        "no memory"};
+static const char *const way_names[] = {"one call fails", "killed", "power cut",
+                                        "some names persist", "no memory"};
 
 static void start(struct stk_io *world, enum way way, uint64_t n)
 {
@@ -215,7 +215,7 @@ static void test_goes_on(void)
     stk_sim_kill_nth(world, 0);
     T_EQ("rest", t_index(engine, "/data", NULL, &rest, NULL), 0);
     T_TRUE("it went on", rest.bytes_read > 0 && rest.bytes_read < full.bytes_read / 2);
-    T_EQ("all is told", rest.shards_done, MANY);
+    T_EQ("all is reported", rest.shards_done, MANY);
     got = t_bytes(world, index_path);
     T_TRUE("the same bytes", t_same(got, want));
     t_drop(got);
@@ -259,7 +259,7 @@ static void test_journal_is_checked(void)
     stoker_engine_close(engine);
 }
 
-/* Added shards: the others are kept, and so are blocks of the order. */
+/* Shards are added: the entries of the others are reused, and blocks of the order stay. */
 static void test_grows(void)
 {
     struct stk_io *world;
@@ -271,7 +271,7 @@ static void test_grows(void)
     t_shards(world, 0, SHARDS);
     T_EQ("index", t_index(engine, "/data", NULL, &progress, NULL), 0);
     full = progress.bytes_read;
-    T_EQ("none kept", progress.shards_reused, 0);
+    T_EQ("none retained", progress.shards_reused, 0);
     T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
     block = stk_index_block_samples(dataset->index);
     stoker_dataset_close(dataset);
@@ -283,7 +283,7 @@ static void test_grows(void)
     T_TRUE("not frozen", stk_index_block_samples(dataset->index) != block);
     stoker_dataset_close(dataset);
     T_EQ("index", t_index(engine, "/data", NULL, &progress, NULL), 0);
-    T_EQ("kept", progress.shards_reused, SHARDS);
+    T_EQ("retained", progress.shards_reused, SHARDS);
     T_EQ("done", progress.shards_done, 1);
     T_TRUE("little is read", progress.bytes_read < full);
     T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
@@ -369,12 +369,12 @@ static void test_places(void)
     t_shards(world, 0, SHARDS);
     T_EQ("folder", stk_sim_add(world, "/else", NULL, 0), 0);
     T_EQ("named", t_index(engine, url, &options, NULL, &error), 0);
-    struct stoker_dataset_options asked = {.struct_size = sizeof asked,
-                                           .urls = &url,
-                                           .url_count = 1,
-                                           .index = STOKER_INDEX_REQUIRE,
-                                           .index_path = "/else/x.index"};
-    T_EQ("named", stoker_dataset_open(&dataset, engine, &asked, &error), 0);
+    struct stoker_dataset_options named_options = {.struct_size = sizeof named_options,
+                                                   .urls = &url,
+                                                   .url_count = 1,
+                                                   .index = STOKER_INDEX_REQUIRE,
+                                                   .index_path = "/else/x.index"};
+    T_EQ("named", stoker_dataset_open(&dataset, engine, &named_options, &error), 0);
     stoker_dataset_close(dataset);
     T_EQ("none beside", t_open(engine, url, STOKER_INDEX_REQUIRE, &dataset, &error), -ENOENT);
 
@@ -423,8 +423,8 @@ static void test_everywhere(void)
     stoker_engine_close(engine);
 }
 
-/* A part of an indexed data set gets an index of its own in the cache: the index of the whole set
- * stays. */
+/* A part of an indexed data set gets an index of its own in the cache: the index of the complete
+ * set stays. */
 static void test_part(void)
 {
     struct stk_view want = reference(1, SHARDS), got;
@@ -433,10 +433,10 @@ static void test_part(void)
     struct stoker_dataset *dataset = NULL;
 
     t_shards(world, 0, SHARDS);
-    T_EQ("whole", t_index(engine, "/data", NULL, NULL, NULL), 0);
+    T_EQ("complete", t_index(engine, "/data", NULL, NULL, NULL), 0);
     T_EQ("part", t_index(engine, "/data/s-00[12].tar", NULL, NULL, NULL), 0);
     got = t_bytes(world, index_path);
-    T_TRUE("the whole's stays", t_same(got, want));
+    T_TRUE("the index of the data set stays", t_same(got, want));
     T_EQ("part", t_open(engine, "/data/s-00[12].tar", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
     T_EQ("part", stk_index_shards(dataset->index), 2);
     stoker_dataset_close(dataset);
@@ -465,7 +465,7 @@ static void test_damaged_shard(void)
     stoker_engine_close(engine);
 }
 
-/* Closing stops the work; finished shards are kept. */
+/* Closing stops the work; entries of finished shards are reused. */
 static void test_close(void)
 {
     struct stk_io *world;

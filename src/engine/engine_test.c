@@ -36,7 +36,7 @@ static int run_round(void *context, uint64_t round, struct stoker_error *error)
 
     rounds->ran[round]++;
     if (round == rounds->fails[0] || round == rounds->fails[1]) {
-        return stk_fail(error, STOKER_ERROR_CORRUPT, "it failed", "mend it", "round %llu",
+        return stk_fail(error, STOKER_ERROR_CORRUPT, "it failed", "repair it", "round %llu",
                         (unsigned long long)round);
     }
     return 0;

@@ -29,7 +29,7 @@ static uint8_t packed[FILES][2 * FILE_BYTES];
 struct rig {
     struct stoker_engine *engine;
     struct stk_zstd_file files[FILES];
-    struct stk_frame_cache *kept;
+    struct stk_frame_cache *cache;
 };
 
 static void rig_open(struct rig *rig, uint64_t bytes_max, uint64_t memory_bytes)
@@ -56,12 +56,13 @@ static void rig_open(struct rig *rig, uint64_t bytes_max, uint64_t memory_bytes)
         rig->files[f].first_frame = f * FRAMES;
         T_EQ("frames", stk_zstd_frames_open(&rig->files[f].frames, rig->files[f].view, NULL), 0);
     }
-    T_EQ("open", stk_frame_cache_open(&rig->kept, rig->engine, FILES * FRAMES, bytes_max, NULL), 0);
+    T_EQ("open", stk_frame_cache_open(&rig->cache, rig->engine, FILES * FRAMES, bytes_max, NULL),
+         0);
 }
 
 static void rig_close(struct rig *rig)
 {
-    stk_frame_cache_close(rig->kept);
+    stk_frame_cache_close(rig->cache);
     for (uint32_t f = 0; f < FILES; f++) {
         stk_zstd_frames_close(&rig->files[f].frames);
     }
@@ -72,10 +73,10 @@ static void rig_close(struct rig *rig)
 /* Until workers have unpacked so many frames. */
 static uint64_t wait_ahead(struct rig *rig, uint64_t count)
 {
-    for (uint32_t ms = 0; ms < WAIT_MS && stk_frame_cache_prefetched(rig->kept) < count; ms++) {
+    for (uint32_t ms = 0; ms < WAIT_MS && stk_frame_cache_prefetched(rig->cache) < count; ms++) {
         usleep(1000);
     }
-    return stk_frame_cache_prefetched(rig->kept);
+    return stk_frame_cache_prefetched(rig->cache);
 }
 
 /* Reads a part, and compares it. */
@@ -83,7 +84,7 @@ static bool is_right(struct rig *rig, uint32_t file, uint64_t offset, uint64_t b
 {
     uint8_t out[3 * FRAME_BYTES];
 
-    return stk_frame_cache_read(rig->kept, &rig->files[file], offset, bytes, out, NULL) == 0 &&
+    return stk_frame_cache_read(rig->cache, &rig->files[file], offset, bytes, out, NULL) == 0 &&
            memcmp(out, plain[file] + offset, bytes) == 0;
 }
 
@@ -104,7 +105,7 @@ static void *read_at_random(void *argument)
         uint64_t offset = stk_random_key(reader->seed, 3 * i + 1) % (FILE_BYTES - bytes + 1);
         uint32_t file = stk_random_key(reader->seed, 3 * i + 2) % FILES;
 
-        stk_frame_cache_prefetch(reader->rig->kept, &reader->rig->files[(i + 1) % FILES], offset,
+        stk_frame_cache_prefetch(reader->rig->cache, &reader->rig->files[(i + 1) % FILES], offset,
                                  bytes);
         reader->wrong += !is_right(reader->rig, file, offset, bytes);
     }
@@ -143,25 +144,25 @@ static void test_ahead(void)
 
     rig_open(&rig, 10 * FRAME_BYTES, 64u << 20);
     T_TRUE("wanted",
-           stk_frame_cache_prefetch(rig.kept, &rig.files[0], 500, 2 * FRAME_BYTES)); /* 0 to 2 */
+           stk_frame_cache_prefetch(rig.cache, &rig.files[0], 500, 2 * FRAME_BYTES)); /* 0 to 2 */
     T_EQ("unpacked", wait_ahead(&rig, 3), 3);
-    T_TRUE("again", stk_frame_cache_prefetch(rig.kept, &rig.files[0], 0, 1));
-    T_TRUE("half", !stk_frame_cache_prefetch(rig.kept, &rig.files[1], 0, 9 * FRAME_BYTES));
+    T_TRUE("again", stk_frame_cache_prefetch(rig.cache, &rig.files[0], 0, 1));
+    T_TRUE("half", !stk_frame_cache_prefetch(rig.cache, &rig.files[1], 0, 9 * FRAME_BYTES));
     T_EQ("half", wait_ahead(&rig, 5), 5);
-    T_TRUE("full", !stk_frame_cache_prefetch(rig.kept, &rig.files[1], 2 * FRAME_BYTES, 1));
+    T_TRUE("full", !stk_frame_cache_prefetch(rig.cache, &rig.files[1], 2 * FRAME_BYTES, 1));
     T_TRUE("read", is_right(&rig, 0, FRAME_BYTES, 10));
-    T_TRUE("one more", stk_frame_cache_prefetch(rig.kept, &rig.files[1], 2 * FRAME_BYTES, 1));
+    T_TRUE("one more", stk_frame_cache_prefetch(rig.cache, &rig.files[1], 2 * FRAME_BYTES, 1));
     T_EQ("one more", wait_ahead(&rig, 6), 6);
     /* a wanted frame may be evicted for one that is being read */
     for (uint32_t i = 10; i < FRAMES; i++) {
         T_TRUE("others", is_right(&rig, 0, i * FRAME_BYTES, 7));
     }
-    idle = stk_frame_cache_prefetched(rig.kept);
+    idle = stk_frame_cache_prefetched(rig.cache);
     for (uint32_t i = 0; i < FRAMES; i++) {
         T_TRUE("all", is_right(&rig, 0, i * FRAME_BYTES, FRAME_BYTES));
         T_TRUE("all", is_right(&rig, 1, i * FRAME_BYTES, FRAME_BYTES));
     }
-    T_EQ("by the reader", stk_frame_cache_prefetched(rig.kept), idle);
+    T_EQ("by the reader", stk_frame_cache_prefetched(rig.cache), idle);
     rig_close(&rig);
 }
 
@@ -174,10 +175,10 @@ static void test_damage(void)
 
     rig_open(&rig, FILES * FILE_BYTES, 64u << 20);
     memset(packed[0] + rig.files[0].frames.frames[3].in + 8, 0xff, 40);
-    T_TRUE("wanted", stk_frame_cache_prefetch(rig.kept, &rig.files[0], 0, 6 * FRAME_BYTES));
+    T_TRUE("wanted", stk_frame_cache_prefetch(rig.cache, &rig.files[0], 0, 6 * FRAME_BYTES));
     T_EQ("the good ones", wait_ahead(&rig, 5), 5);
     T_EQ("damage",
-         stk_frame_cache_read(rig.kept, &rig.files[0], 3 * FRAME_BYTES, FRAME_BYTES, out, &error),
+         stk_frame_cache_read(rig.cache, &rig.files[0], 3 * FRAME_BYTES, FRAME_BYTES, out, &error),
          STOKER_ERROR_CORRUPT);
     T_ERROR("damage", &error);
     T_TRUE("behind it", is_right(&rig, 0, 4 * FRAME_BYTES, FRAME_BYTES));
@@ -192,7 +193,7 @@ static void test_memory(void)
     for (uint64_t n = 1; n < 8; n++) {
         rig_open(&rig, FILES * FILE_BYTES, 64u << 20);
         stk_mem_fail_nth(n); /* of workers, most likely */
-        T_TRUE("wanted", stk_frame_cache_prefetch(rig.kept, &rig.files[0], 0, 6 * FRAME_BYTES));
+        T_TRUE("wanted", stk_frame_cache_prefetch(rig.cache, &rig.files[0], 0, 6 * FRAME_BYTES));
         T_TRUE("unpacked", wait_ahead(&rig, 5) >= 5);
         stk_mem_fail_nth(0);
         T_TRUE("read", is_right(&rig, 0, 0, 3 * FRAME_BYTES));
@@ -202,7 +203,7 @@ static void test_memory(void)
     /* Closed with a full queue. */
     before = stk_mem_alive();
     rig_open(&rig, FILES * FILE_BYTES, 64u << 20);
-    stk_frame_cache_prefetch(rig.kept, &rig.files[1], 0, FILE_BYTES);
+    stk_frame_cache_prefetch(rig.cache, &rig.files[1], 0, FILE_BYTES);
     rig_close(&rig);
     T_EQ("no leak", stk_mem_alive(), before);
 }

@@ -134,7 +134,7 @@ static int read_epoch(struct rig *rig, uint8_t *out, struct stoker_error *error)
         at += BATCH * 3 * SIDE * SIDE;
         stoker_batch_close(batch);
     }
-    T_TRUE("whole", status < 0 || at == SAMPLES * 3 * SIDE * SIDE);
+    T_TRUE("complete", status < 0 || at == SAMPLES * 3 * SIDE * SIDE);
     return status;
 }
 
@@ -236,7 +236,7 @@ static void test_close(void)
 }
 
 /* The last thread of an engine may free it a moment after close. */
-static void settle(int64_t alive)
+static void await_alive(int64_t alive)
 {
     for (int i = 0; i < 200 && stk_mem_alive() != alive; i++) {
         usleep(10000);
@@ -285,8 +285,8 @@ int main(void)
     test_skip();
     test_raise();
     test_close();
-    settle(alive);
+    await_alive(alive);
     test_fail_nth();
-    settle(alive);
+    await_alive(alive);
     return t_finish();
 }

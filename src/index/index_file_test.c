@@ -29,7 +29,7 @@ enum extra {
     WIDE = 32,
     GZIP = 64,
     ACCESS = 128,
-    FAR = 256
+    FAR_ACCESS = 256
 };
 
 /* Data sets of every kind. */
@@ -47,16 +47,19 @@ static const struct set {
     {"wide", WIDE | SUMS, 0, {{"a.jpg", "a.cls"}, {"c.webp"}}},
     {"packed", GZIP, 0, {{"a.jpg", "a.cls"}, {"c.webp"}}},
     {"packed, access points", GZIP | ACCESS | SUMS, 0, {{"a.jpg", "a.cls"}, {"c.webp"}}},
-    {"packed, too far", GZIP | ACCESS | FAR, 0, {{"a.jpg", "a.cls"}, {"c.webp"}}},
+    {"compressed, too large an offset",
+     GZIP | ACCESS | FAR_ACCESS,
+     0,
+     {{"a.jpg", "a.cls"}, {"c.webp"}}},
     {"folder", FOLDER | CLASSES, 0, {{"cat/1.jpg", "cat/x/2.JPG", "dog/3.png"}}},
     {"folder with checksums", FOLDER | SUMS, 0, {{"cat/1.jpg", "cat/2", "dog/3.png"}}},
 };
 
 /* A head, a point and a window of 3 bytes. */
-static int add_access(struct stk_index_shard_builder *builder, uint64_t object_bytes, bool is_far,
-                      struct stoker_error *error)
+static int add_access(struct stk_index_shard_builder *builder, uint64_t object_bytes,
+                      bool is_far_access, struct stoker_error *error)
 {
-    uint64_t bytes = is_far ? STK_SEEK_POINTS_SEGMENT_MAX + 1 : 5000;
+    uint64_t bytes = is_far_access ? STK_SEEK_POINTS_SEGMENT_MAX + 1 : 5000;
     struct stk_seek_points_head head = {.out_bytes = bytes,
                                         .in_bytes = object_bytes,
                                         .segment_bytes_max = bytes,
@@ -103,7 +106,7 @@ static int fill_tar(struct stk_index *index, uint32_t shard, const char *root,
         stk_index_shard_set_digest(builder, digest);
     }
     if (status == 0 && set->extras & ACCESS) {
-        status = add_access(builder, at + 2 * far, set->extras & FAR, error);
+        status = add_access(builder, at + 2 * far, set->extras & FAR_ACCESS, error);
     }
     if (status < 0) {
         stk_index_shard_cancel(builder);
@@ -304,7 +307,7 @@ static void test_reach(void)
     } reaches[] = {{"tars", false},
                    {"packed", true},
                    {"packed, access points", false},
-                   {"packed, too far", true}};
+                   {"compressed, too large an offset", true}};
 
     T_EACH(reach, row, reaches)
     {

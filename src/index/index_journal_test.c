@@ -93,7 +93,7 @@ static void test_found(struct stk_io *world)
 
     add(journal, "a.tar", 1024, 7);
     add(journal, "b.tar", 2048, 8);
-    T_TRUE("of this run nothing is asked for", !stk_index_journal_find(journal, "a.tar", 1024, 7));
+    T_TRUE("own entries are not found", !stk_index_journal_find(journal, "a.tar", 1024, 7));
     T_EQ("another run waits", stk_index_journal_open(&second, world, index_path, false, &error),
          -EBUSY);
     stk_index_journal_close(journal);
@@ -118,7 +118,7 @@ static void test_found(struct stk_io *world)
 }
 
 /* A run that adds nothing, or ends before it begins, takes nothing from those before it. */
-static void test_kept(struct stk_io *world)
+static void test_adds_nothing(struct stk_io *world)
 {
     struct stk_index_journal *journal = open_journal(world, false);
     struct stk_index *two = NULL;
@@ -189,16 +189,17 @@ static void test_fresh(struct stk_io *world)
 }
 
 /* A journal of two records that was cut after `bytes`: complete records are found, no other. */
-static void check_cut(struct stk_io *world, struct stk_view whole, size_t bytes, size_t one)
+static void check_cut(struct stk_io *world, struct stk_view full_image, size_t bytes, size_t one)
 {
     struct stk_index_journal *journal;
     char name[64];
 
-    snprintf(name, sizeof name, "%zu of %zu bytes", bytes, whole.bytes);
-    T_EQ(name, stk_sim_add(world, part_path, whole.data, bytes), 0);
+    snprintf(name, sizeof name, "%zu of %zu bytes", bytes, full_image.bytes);
+    T_EQ(name, stk_sim_add(world, part_path, full_image.data, bytes), 0);
     journal = open_journal(world, false);
     T_EQ(name, stk_index_journal_find(journal, "a.tar", 1024, 7) != NULL, bytes >= one);
-    T_EQ(name, stk_index_journal_find(journal, "b.tar", 2048, 8) != NULL, bytes == whole.bytes);
+    T_EQ(name, stk_index_journal_find(journal, "b.tar", 2048, 8) != NULL,
+         bytes == full_image.bytes);
     T_EQ(name, stk_index_journal_remove(journal, NULL), 0);
     stk_index_journal_close(journal);
 }
@@ -257,8 +258,8 @@ static void test_sweep(struct stk_io *world)
 
 int main(void)
 {
-    static void (*const tests[])(struct stk_io *) = {test_found, test_kept, test_many_files,
-                                                     test_fresh, test_cut,  test_sweep};
+    static void (*const tests[])(struct stk_io *) = {test_found, test_adds_nothing, test_many_files,
+                                                     test_fresh, test_cut,          test_sweep};
     const struct stk_io_options options = {.depth = 2, .read_timeout_ms = 1000};
 
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {

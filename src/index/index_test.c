@@ -55,7 +55,7 @@ static const struct row {
      0,
      {"a.1", "b.1", "a.2", "b.2", "a.3"},
      "a 1@512+3 2@1536+3 3@2560+3;b 1@1024+3 2@2048+3;"},
-    {"too far to be joined",
+    {"too far apart to be joined",
      1,
      0,
      {"a.jpg", "b.jpg", "b.cls", "a.cls"},

@@ -48,7 +48,7 @@ static void test_many(void)
     T_EQ("found after a move", wrong, 0);
     T_EQ("absent", stk_string_table_find(&moved, number_word(text, sizeof text, WORDS)), -1);
     stk_string_table_freeze(&moved);
-    T_EQ("settled", stk_string_table_get(&moved, 7).bytes, 8);
+    T_EQ("final", stk_string_table_get(&moved, 7).bytes, 8);
     T_TRUE("no table", moved.slots == NULL);
     stk_string_table_deinit(&moved);
 }

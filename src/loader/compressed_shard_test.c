@@ -203,7 +203,7 @@ static void test_without(void)
     T_EQ("points", make_index(&rig, GZIP, 1), 0);
     T_TRUE("any order", rig_dataset(&rig, &urls[GZIP], 1) && !is_sequential(&rig));
     /* And not again, and not lost, if they are not requested. */
-    T_EQ("kept", make_index(&rig, GZIP, 0), 0);
+    T_EQ("retained", make_index(&rig, GZIP, 0), 0);
     T_TRUE("any order", rig_dataset(&rig, &urls[GZIP], 1) && !is_sequential(&rig));
     rig_close(&rig);
 }
@@ -340,7 +340,7 @@ static void test_stale(void)
 
 /* Writes an index in the format of wds2idx. lie: a sample (of the shard) whose name is another
  * one's; or none. */
-static void add_told(struct stk_io *world, uint32_t shard, uint32_t lie)
+static void add_dali_index(struct stk_io *world, uint32_t shard, uint32_t lie)
 {
     char *text = stk_alloc(SHARD_SAMPLES, 160), path[64];
     size_t used = (size_t)snprintf(text, 160, "v1.2 %d\n", SHARD_SAMPLES);
@@ -368,7 +368,7 @@ static void add_told(struct stk_io *world, uint32_t shard, uint32_t lie)
     stk_free(text);
 }
 
-static void test_told(void)
+static void test_dali_indexes(void)
 {
     for (int cold = 0; cold < 2; cold++) {
         struct stk_sim_rule rule = {.fault = STK_SIM_FAULT_COLD};
@@ -383,21 +383,21 @@ static void test_told(void)
         add_kind(rig.world, TARS);
         T_TRUE("scanned", rig_dataset(&rig, &urls[TARS], 1));
         stoker_dataset_info(rig.dataset, &read);
-        T_EQ("none told", read.shards_foreign, 0);
+        T_EQ("none reported", read.shards_foreign, 0);
         T_EQ("scanned", trace_of(&rig, STOKER_SHUFFLE_BLOCK, &want, &error), 0);
         for (uint32_t shard = 0; shard < SHARDS; shard++) {
-            add_told(rig.world, shard, UINT32_MAX);
+            add_dali_index(rig.world, shard, UINT32_MAX);
         }
-        T_TRUE("told", rig_dataset(&rig, &urls[TARS], 1));
+        T_TRUE("reported", rig_dataset(&rig, &urls[TARS], 1));
         stoker_dataset_info(rig.dataset, &info);
-        T_EQ("told", info.shards_foreign, SHARDS);
-        T_STR("told", info.foreign_note, "");
+        T_EQ("reported", info.shards_foreign, SHARDS);
+        T_STR("reported", info.foreign_note, "");
         T_EQ("identity", memcmp(info.identity, read.identity, sizeof info.identity), 0);
         if (cold) {
             T_EQ("rule", stk_sim_add_rule(rig.world, &rule), 0);
         }
-        T_EQ("told", trace_of(&rig, STOKER_SHUFFLE_BLOCK, &got, &error), 0);
-        same("told", &got, &want);
+        T_EQ("reported", trace_of(&rig, STOKER_SHUFFLE_BLOCK, &got, &error), 0);
+        same("reported", &got, &want);
         T_EQ("one",
              stoker_dataset_read(rig.dataset, 77, "bin", buffer, sizeof buffer, &bytes, &error), 0);
         T_TRUE("one", bytes == value_of(77, value) && memcmp(buffer, value, bytes) == 0);
@@ -419,11 +419,11 @@ static void test_lie(void)
         rig_make(&rig, 3);
         add_kind(rig.world, TARS);
         for (uint32_t shard = 0; shard < SHARDS; shard++) {
-            add_told(rig.world, shard, shard == 2 ? 18 : UINT32_MAX);
+            add_dali_index(rig.world, shard, shard == 2 ? 18 : UINT32_MAX);
         }
-        T_TRUE("told", rig_dataset(&rig, &urls[TARS], 1));
+        T_TRUE("reported", rig_dataset(&rig, &urls[TARS], 1));
         stoker_dataset_info(rig.dataset, &info);
-        T_EQ("told", info.shards_foreign, SHARDS); /* no probe met it */
+        T_EQ("reported", info.shards_foreign, SHARDS); /* no probe met it */
         if (cold) {
             T_EQ("rule", stk_sim_add_rule(rig.world, &rule), 0);
         }
@@ -450,7 +450,7 @@ static void test_never(void)
 
     rig_make(&rig, 1);
     add_kind(rig.world, TARS);
-    add_told(rig.world, 0, UINT32_MAX);
+    add_dali_index(rig.world, 0, UINT32_MAX);
     T_EQ("open", stoker_dataset_open(&rig.dataset, rig.engine, &options, NULL), 0);
     stoker_dataset_info(rig.dataset, &info);
     T_EQ("never", info.shards_foreign, 0);
@@ -498,7 +498,7 @@ int main(void)
     test_one_frame();
     test_mixed_cold();
     test_stale();
-    test_told();
+    test_dali_indexes();
     test_lie();
     test_never();
     test_wids();

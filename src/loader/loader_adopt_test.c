@@ -3,7 +3,7 @@
  * Method: runs in each order on tars of the simulator return the rest of an epoch and the next one;
  * a loader with default settings, from which batches were taken, must return the same samples. */
 #include "loader/pending/error_policy_test.h"
-#include "test/settled.h"
+#include "test/idle_blocks.h"
 
 static const uint64_t ends[2] = {80, SAMPLES}, weights[2] = {1, 2};
 
@@ -142,6 +142,6 @@ int main(void)
         check_run(row);
     }
     test_refused();
-    T_EQ("no leak", t_settled_alive(), 0);
+    T_EQ("no leak", t_idle_blocks(), 0);
     return t_finish();
 }

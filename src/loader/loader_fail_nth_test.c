@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/sim/sim.h"
-#include "test/settled.h"
+#include "test/idle_blocks.h"
 #include "test/t.h"
 #include "test/tars.h"
 
@@ -338,7 +338,7 @@ static void test_row(const struct row *row, uint64_t step)
     int64_t alive;
 
     make_index(row);
-    alive = t_settled_alive();
+    alive = t_idle_blocks();
     live(&clean, row, NONE, 0);
     T_EQ(row->name, clean.count, STREAM_MAX);
     T_EQ(row->name, clean.failures, 0);
@@ -359,7 +359,7 @@ static void test_row(const struct row *row, uint64_t step)
                (unsigned long long)failures);
         T_TRUE(row->name, failures > 0);
     }
-    T_EQ(row->name, t_settled_alive(), alive);
+    T_EQ(row->name, t_idle_blocks(), alive);
 }
 
 int main(int count, char **arguments)
@@ -372,6 +372,6 @@ int main(int count, char **arguments)
     {
         test_row(row, step);
     }
-    T_EQ("leaks", t_settled_alive(), 0);
+    T_EQ("leaks", t_idle_blocks(), 0);
     return t_finish();
 }

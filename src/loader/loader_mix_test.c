@@ -4,7 +4,7 @@
  * Method: tars in the simulator, as two and as three sources; streams compared with
  * stoker_order_slots of the same options. */
 #include "loader/pending/error_policy_test.h"
-#include "test/settled.h"
+#include "test/idle_blocks.h"
 
 static const uint64_t ends[3] = {50, 150, SAMPLES}, weights[3] = {3, 2, 1};
 
@@ -202,15 +202,15 @@ static void test_change(void)
     take_some(other, 30, &got);
     for (uint64_t i = 0; i < want.count; i++) {
         if (440 + i < change.position) {
-            T_EQ("kept", got.ids[i], (long long)want.ids[i]);
+            T_EQ("retained", got.ids[i], (long long)want.ids[i]);
         } else {
             T_EQ("changed", source_of(got.ids[i]), 0);
         }
     }
     T_TRUE("there was a change", 440 + want.count > change.position);
     state.epoch = UINT64_MAX;
-    T_EQ("far", stoker_loader_set_state(other, &state, &error), STOKER_ERROR_STATE);
-    T_EQ("far", stoker_loader_set_epoch(other, UINT64_MAX, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("distant", stoker_loader_set_state(other, &state, &error), STOKER_ERROR_STATE);
+    T_EQ("distant", stoker_loader_set_epoch(other, UINT64_MAX, &error), STOKER_ERROR_ARGUMENT);
     stoker_loader_close(loader);
     stoker_loader_close(other);
     rig_close(&rig);
@@ -269,8 +269,7 @@ static void test_refused(void)
             T_ERROR(row->name, &error);
             T_HAS(row->name, error.what, row->what);
         } else {
-            T_EQ("the mix is asked for", stoker_loader_order(loader, &order),
-                 STOKER_ERROR_ARGUMENT);
+            T_EQ("the mix is required", stoker_loader_order(loader, &order), STOKER_ERROR_ARGUMENT);
             stoker_loader_close(loader);
             loader = open_loader(&rig, (struct stoker_loader_options){.batch_size = 4});
             T_EQ("no mix", stoker_loader_mix_change_position(loader, 0, &position),
@@ -314,6 +313,6 @@ int main(void)
     test_change();
     test_refused();
     test_url_ends();
-    T_EQ("no leak", t_settled_alive(), 0);
+    T_EQ("no leak", t_idle_blocks(), 0);
     return t_finish();
 }

@@ -224,7 +224,8 @@ static void step_next(struct caller *caller)
 
     if (status == 1) {
         check_batch(caller, batch);
-        caller->position += caller->batch_size; /* a kept tail ends past the last sample */
+        caller->position +=
+            caller->batch_size; /* STOKER_TAIL_KEEP: the epoch ends past the last sample */
         uint64_t place = draw(&caller->random, HELD_MAX);
         if (draw(&caller->random, 3) == 0) {
             stoker_batch_close(caller->held[place]);
@@ -363,7 +364,7 @@ static struct stoker_dataset *open_data(struct stoker_engine **engine, uint64_t 
 }
 
 /* Closed objects end in the background: waits for that. */
-static void settle(int64_t alive)
+static void await_alive(int64_t alive)
 {
     for (int i = 0; i < 2000 && stk_mem_alive() != alive; i++) {
         usleep(1000 + (i > 200) * 4000);
@@ -426,7 +427,7 @@ static void run_history(uint64_t seed)
     if (!early) {
         stoker_engine_close(engine);
     }
-    settle(alive);
+    await_alive(alive);
     pthread_mutex_destroy(&mail.lock);
     pthread_cond_destroy(&mail.changed);
     alarm(0);
@@ -475,7 +476,7 @@ static void test_idle_neighbour(void)
             batches[i]++;
             stoker_batch_close(batch);
         }
-        T_EQ("whole", status, 0);
+        T_EQ("complete", status, 0);
     }
     T_EQ("busy", batches[0], SAMPLES / 30);
     T_EQ("idle", batches[1], SAMPLES / 4);
@@ -535,8 +536,8 @@ static void test_open_files(void)
 int main(int argument_count, char **arguments)
 {
     uint64_t seed = argument_count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
-    const char *asked = getenv("STOKER_TEST_LONG");
-    uint64_t count = argument_count > 1 ? 1 : asked && *asked ? HISTORIES_LONG : HISTORIES;
+    const char *setting = getenv("STOKER_TEST_LONG");
+    uint64_t count = argument_count > 1 ? 1 : setting && *setting ? HISTORIES_LONG : HISTORIES;
 
     printf("seeds %llu to %llu\n", (unsigned long long)seed,
            (unsigned long long)(seed + count - 1));

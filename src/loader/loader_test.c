@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/sim/sim.h"
-#include "test/settled.h"
+#include "test/idle_blocks.h"
 #include "test/t.h"
 #include "test/tars.h"
 
@@ -325,7 +325,7 @@ static void test_other_states(struct stoker_loader *loader, const struct stoker_
 
 static void test_resume(void)
 {
-    uint64_t whole[SAMPLES], rest[SAMPLES];
+    uint64_t full_run[SAMPLES], rest[SAMPLES];
     struct rig rig;
     struct stoker_loader *loader;
     struct stoker_state state;
@@ -338,7 +338,7 @@ static void test_resume(void)
     }
     loader = open_loader(&rig, (struct stoker_loader_options){.seed = 9});
     stoker_loader_set_epoch(loader, 4, NULL);
-    T_EQ("whole", stream("whole", loader, whole), 192);
+    T_EQ("complete", stream("complete", loader, full_run), 192);
     stoker_loader_set_epoch(loader, 4, NULL);
     for (int i = 0; i < 5; i++) {
         T_EQ("next", next(loader, &batch, &error), 1);
@@ -356,7 +356,7 @@ static void test_resume(void)
     T_EQ("set state", stoker_loader_set_state(loader, &state, &error), 0);
     stoker_loader_set_epoch(loader, 4, NULL); /* as a training script does: saves the position */
     T_EQ("rest", stream("rest", loader, rest), 192 - 5 * BATCH);
-    T_EQ("same", memcmp(rest, whole + 5 * BATCH, (192 - 5 * BATCH) * sizeof rest[0]), 0);
+    T_EQ("same", memcmp(rest, full_run + 5 * BATCH, (192 - 5 * BATCH) * sizeof rest[0]), 0);
     stoker_loader_stats(loader, &stats);
     T_EQ("delivered", stats.samples, 192 - 5 * BATCH);
 
@@ -430,7 +430,7 @@ static void test_held(void)
     T_TRUE("several came", count > 4);
     for (int i = 0; i < count; i++) {
         /* the memory of a batch that the caller keeps is never reused */
-        check_batch("kept", held[i]);
+        check_batch("retained", held[i]);
     }
     stoker_batch_close(held[0]);
     stoker_batch_close(held[1]);
@@ -588,7 +588,7 @@ static void test_depth(void)
         stoker_loader_next(loader, 5, &batch, NULL);
     }
     stoker_loader_stats(loader, &stats);
-    T_EQ("asked", stats.batches_ahead, 3);
+    T_EQ("requested", stats.batches_ahead, 3);
     stoker_loader_close(loader);
     rig_close(&rig);
 }
@@ -694,13 +694,13 @@ static uint64_t run_failing(uint64_t fail_at)
 /* Each allocation fails once: an error or a right result, never a leak or a crash. */
 static void test_fail_nth(void)
 {
-    int64_t alive = t_settled_alive();
+    int64_t alive = t_idle_blocks();
     uint64_t calls = run_failing(0);
 
     for (uint64_t n = 1; n <= calls; n += 1 + calls / T_SPREAD(400)) {
         run_failing(n);
     }
-    T_EQ("no leak", t_settled_alive(), alive);
+    T_EQ("no leak", t_idle_blocks(), alive);
 }
 
 int main(void)

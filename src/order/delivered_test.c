@@ -126,7 +126,7 @@ static void test_epochs(void)
         T_EQ("one run", stream.given.run_count, 1);
         T_EQ("of all steps", stream.given.runs[0].steps, 1000);
         T_TRUE("nothing is worked out", stream.given.fingerprint == 0);
-        T_TRUE("until it is asked for", sum_of(&stream, &stream.given) == stream.sum);
+        T_TRUE("until it is requested", sum_of(&stream, &stream.given) == stream.sum);
     }
 }
 
@@ -167,7 +167,7 @@ static void test_between(void)
     T_TRUE("by these steps", sum_of(&stream, &between) == stream.sum - before);
     T_TRUE("not back", !stk_delivered_between(&between, &stream.partition, &to, &from));
     from.steps = 8;
-    T_TRUE("not so far", !stk_delivered_between(&between, &stream.partition, &from, &to));
+    T_TRUE("too large", !stk_delivered_between(&between, &stream.partition, &from, &to));
 }
 
 /* 10^6 ranks of 64 samples: a step's part takes a second, giving it must not. */

@@ -120,14 +120,14 @@ static struct saved step(struct history *history, const struct saved *at, bool c
 static void stretch(struct history *history, uint64_t steps)
 {
     uint64_t ran = 1 + draw(history, steps);
-    uint64_t kept = draw(history, 3) ? ran : draw(history, ran + 1);
+    uint64_t steps_done = draw(history, 3) ? ran : draw(history, ran + 1);
     struct saved at = history->at;
 
-    history->resizes += kept == ran;
-    history->kills += kept < ran;
+    history->resizes += steps_done == ran;
+    history->kills += steps_done < ran;
     for (uint64_t i = 0; i < ran; i++) {
-        at = step(history, &at, i < kept);
-        if (i + 1 == kept) {
+        at = step(history, &at, i < steps_done);
+        if (i + 1 == steps_done) {
             history->at = at;
         }
     }

@@ -18,10 +18,10 @@
 
 #define STK_LEFT_OVER_GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio */
 
-/* floor(part / whole) in units of 2^-64, for part <= whole. */
-static inline uint64_t stk_left_over_ratio(uint64_t part, uint64_t whole)
+/* floor(part / total) in units of 2^-64, for part <= total. */
+static inline uint64_t stk_left_over_ratio(uint64_t part, uint64_t total)
 {
-    return part < whole ? (uint64_t)(((stk_u128)part << 64) / whole) : UINT64_MAX;
+    return part < total ? (uint64_t)(((stk_u128)part << 64) / total) : UINT64_MAX;
 }
 
 static inline struct stk_order_column stk_left_over_column(uint64_t rows, uint64_t left_overs)
@@ -44,17 +44,17 @@ static inline uint64_t stk_left_over_offset(const struct stk_order_column *colum
                       64);
 }
 
-/* Returns floor((index * left_overs + offset) / whole) and the remainder; ratio: left_overs / whole
- * in units of 2^-64; index and left_overs <= whole. */
+/* Returns floor((index * left_overs + offset) / total) and the remainder; ratio: left_overs / total
+ * in units of 2^-64; index and left_overs <= total. */
 static inline struct stk_quotient stk_left_over_divide(uint64_t index, uint64_t left_overs,
-                                                       uint64_t offset, uint64_t whole,
+                                                       uint64_t offset, uint64_t total,
                                                        uint64_t ratio)
 {
     uint64_t quotient = (uint64_t)((stk_u128)index * ratio >> 64);
-    uint64_t remainder = index * left_overs - quotient * whole + offset;
+    uint64_t remainder = index * left_overs - quotient * total + offset;
 
-    while (remainder >= whole) {
-        remainder -= whole;
+    while (remainder >= total) {
+        remainder -= total;
         quotient++;
     }
     return (struct stk_quotient){quotient, remainder};

@@ -32,7 +32,7 @@ static const struct shape_row {
     {"2^8 - 1", 255, 24, 5},
     {"2^8", 256, 24, 8},
     {"2^8 + 1", 257, 24, 7},
-    {"whole steps", 240, 24, 24},
+    {"complete steps", 240, 24, 24},
     {"more groups than a step", 200, 12, 64},
     {"more groups than samples", 100, 12, 1000},
     {"step of one", 9, 1, 2},
@@ -95,8 +95,8 @@ static bool is_run_right(const struct stk_partition *partition, uint64_t epoch, 
 static bool is_step_right(const struct shape_row *row, uint32_t tail, uint32_t world,
                           uint64_t epoch, uint64_t position, uint32_t counts[][SAMPLES_MAX])
 {
-    struct stk_partition whole = partition_of(row, tail, 0, world);
-    uint64_t first = stk_partition_first(&whole, epoch);
+    struct stk_partition one_rank = partition_of(row, tail, 0, world);
+    uint64_t first = stk_partition_first(&one_rank, epoch);
     bool uncut = position >= first && (position - first) % row->step == 0;
     uint64_t sorted[STEP_MAX], count = row->step, index = 0;
     uint32_t slots_min = UINT32_MAX, slots_max = 0;
@@ -334,7 +334,7 @@ static const struct steps_row {
     {"wrap has no step left", 4, 4, 2, STOKER_TAIL_WRAP, 1, 4, 0},
     {"wrap begins again", 4, 4, 2, STOKER_TAIL_WRAP, 2, 0, 1},
     {"wrap, late first step", 10, 4, 2, STOKER_TAIL_WRAP, 1, 6, 1},
-    {"wrap, far epoch", 10, 4, 2, STOKER_TAIL_WRAP, (UINT64_C(1) << 62) + 1, 6, 1},
+    {"wrap, a large epoch", 10, 4, 2, STOKER_TAIL_WRAP, (UINT64_C(1) << 62) + 1, 6, 1},
     {"wrap, largest numbers", STK_ORDER_SAMPLES_MAX - 1, 1u << 31, 1u << 25, STOKER_TAIL_WRAP,
      UINT64_MAX, STK_ORDER_SAMPLES_MAX - 1, 0},
     {"drop, largest numbers", STK_ORDER_SAMPLES_MAX, 1u << 31, 1u << 25, STOKER_TAIL_DROP, 9, 0, 1},

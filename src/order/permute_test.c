@@ -127,7 +127,7 @@ static void test_short_fairness(uint64_t count)
 }
 
 /* All permutations of a few numbers, identified by their Lehmer code. */
-static void test_whole_fairness(uint64_t count)
+static void test_full_fairness(uint64_t count)
 {
     uint32_t seen[120] = {0};
     uint64_t all = 1;
@@ -154,7 +154,7 @@ static void test_whole_fairness(uint64_t count)
     for (uint64_t i = 0; i < all; i++) {
         chi += square(seen[i] - want) / want;
     }
-    T_TRUE("whole permutations", t_is_fair("whole", chi, (double)(all - 1)));
+    T_TRUE("complete permutations", t_is_fair("complete", chi, (double)(all - 1)));
 }
 
 /* A weak round shows in the distance of the results for two indexes that differ in one high bit. */
@@ -195,7 +195,7 @@ int main(int count, char **arguments)
         test_short_fairness(length);
     }
     for (uint64_t length = 2; length <= 5; length++) {
-        test_whole_fairness(length);
+        test_full_fairness(length);
     }
     for (size_t i = 0; i < STK_COUNT(lengths); i++) {
         test_differences(lengths[i], 1, 1000000);

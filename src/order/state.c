@@ -109,7 +109,7 @@ int stk_state_validate(const struct stoker_state *state, const struct stoker_sta
 {
     static const char *const shuffles[5] = {"unknown", "block", "full", "none", "two-level"};
     static const char *const tails[5] = {"unknown", "drop", "pad", "wrap", "keep"};
-    const struct stk_identity_part whole = {words->identity, 0, sizeof own->identity};
+    const struct stk_identity_part own_part = {words->identity, 0, sizeof own->identity};
     struct differences found = {.bytes = 0};
 
     compare(&found, "order version", state->order_version, own->order_version);
@@ -121,7 +121,7 @@ int stk_state_validate(const struct stoker_state *state, const struct stoker_sta
     compare(&found, words->samples, state->sample_count, own->sample_count);
     compare(&found, words->block_samples, state->block_samples, own->block_samples);
     for (uint32_t i = 0; i < (words->identity ? 1 : words->part_count); i++) {
-        compare_identity(&found, words->identity ? &whole : &words->parts[i], state->identity,
+        compare_identity(&found, words->identity ? &own_part : &words->parts[i], state->identity,
                          own->identity);
     }
     compare_keys(&found, "mix", state->mix, own->mix);

@@ -41,7 +41,7 @@ static const struct {
 
 static int tell(struct stoker_error *error, long result)
 {
-    return stk_fail(error, STOKER_ERROR_CORRUPT, result < 0 ? "refused" : "ESCAPED", "mend it",
+    return stk_fail(error, STOKER_ERROR_CORRUPT, result < 0 ? "refused" : "ESCAPED", "repair it",
                     "%ld %d", result, errno);
 }
 

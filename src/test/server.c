@@ -92,10 +92,10 @@ void t_server_stop(struct t_server *server)
 
 void t_server_pause(struct t_server *server)
 {
-    int kept = take_port(&server->port);
+    int port_socket = take_port(&server->port);
 
     t_server_stop(server);
-    server->listener = kept;
+    server->listener = port_socket;
 }
 
 void t_server_go_on(struct t_server *server)

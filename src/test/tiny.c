@@ -69,7 +69,7 @@ struct tiny_reader {
     struct stk_container base; /* first */
     uint32_t state;            /* enum state */
     uint64_t position;         /* of the record, the footer or the entry */
-    bool asked;
+    bool needs_bytes;
     size_t held; /* bytes in hold, or in footer, so far */
     uint8_t hold[RECORD_BYTES + NAME_BYTES_MAX];
     uint8_t *footer; /* owned */
@@ -129,10 +129,10 @@ static int gather(struct tiny_reader *reader, uint8_t *hold, size_t want, struct
                   struct stk_container_step *step)
 {
     uint64_t at = reader->position + reader->held, size = reader->base.size;
-    size_t take = reader->asked ? stk_min(want - reader->held, bytes->bytes) : 0;
-    bool ended = at >= size || (reader->asked && bytes->bytes == 0);
+    size_t take = reader->needs_bytes ? stk_min(want - reader->held, bytes->bytes) : 0;
+    bool ended = at >= size || (reader->needs_bytes && bytes->bytes == 0);
 
-    reader->asked = false;
+    reader->needs_bytes = false;
     if (take > 0) {
         memcpy(hold + reader->held, bytes->data, take);
         reader->held += take;
@@ -143,7 +143,7 @@ static int gather(struct tiny_reader *reader, uint8_t *hold, size_t want, struct
     if (ended || at + take >= size) {
         return STOKER_ERROR_TRUNCATED;
     }
-    reader->asked = true;
+    reader->needs_bytes = true;
     step->event = STK_CONTAINER_NEED;
     step->offset = at + take;
     step->bytes = stk_min(want - reader->held, size - step->offset);

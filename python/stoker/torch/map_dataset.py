@@ -185,9 +185,9 @@ class _Walk:
             )
         rows: list[Any] = []
         for first, end in runs:
-            whole = len(runs) == 1
+            is_single = len(runs) == 1
             while first < end:  # a batch of the loader may end at the end of the epoch
-                made = self._run(epoch, first, end) if whole else self._alone(epoch, first, end)
+                made = self._run(epoch, first, end) if is_single else self._alone(epoch, first, end)
                 rows += made
                 first += len(made)
         return rows

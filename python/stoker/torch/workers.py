@@ -198,8 +198,8 @@ class Here:
         self.pid = os.getpid()
         options = dict(dataset._engine)
         if options["memory"] is None and workers > 1:
-            with Engine(**options) as whole:
-                options["memory"] = max(1, whole.info()["memory_bytes_max"] // workers)
+            with Engine(**options) as probe:
+                options["memory"] = max(1, probe.info()["memory_bytes_max"] // workers)
         self.engine = Engine(**options)
         try:
             self._mixed: Mixed | None = None

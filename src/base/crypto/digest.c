@@ -87,7 +87,7 @@ static uint32_t base64_digit(uint8_t c)
 
 bool stk_base64_decode(struct stk_view text, uint8_t *data, size_t bytes)
 {
-    size_t whole = bytes / 3 * 4 + (bytes % 3 ? bytes % 3 + 1 : 0), padded = (bytes + 2) / 3 * 4;
+    size_t text_end = bytes / 3 * 4 + (bytes % 3 ? bytes % 3 + 1 : 0), padded = (bytes + 2) / 3 * 4;
     uint32_t bits = 0, count = 0;
     size_t used = 0;
 
@@ -97,10 +97,10 @@ bool stk_base64_decode(struct stk_view text, uint8_t *data, size_t bytes)
     for (size_t i = 0; i < padded; i++) {
         uint32_t value = base64_digit(text.data[i]);
 
-        if (i >= whole ? text.data[i] != '=' : value > 63) {
+        if (i >= text_end ? text.data[i] != '=' : value > 63) {
             return false;
         }
-        if (i < whole) {
+        if (i < text_end) {
             bits = bits << 6 | value;
             count += 6;
         }

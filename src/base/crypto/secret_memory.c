@@ -32,8 +32,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct {
     struct head *free[LARGE_LOG2 + 1];
     uint8_t *at;
-    size_t left;       /* bytes left in the current chunk */
-    size_t kept_bytes; /* of free large blocks in the cache */
+    size_t left;         /* bytes left in the current chunk */
+    size_t cached_bytes; /* of free large blocks in the cache */
 } locked;
 
 /* From LeakSanitizer, if it is present: it does not search mapped pages for pointers by itself. */
@@ -118,7 +118,7 @@ static struct head *allocate_block(size_t used)
         head = locked.free[size];
         if (head) {
             locked.free[size] = head->next;
-            locked.kept_bytes -= size > SMALL_LOG2 ? bytes : 0;
+            locked.cached_bytes -= size > SMALL_LOG2 ? bytes : 0;
         } else if (size <= SMALL_LOG2) {
             head = cut_locked(bytes);
         }
@@ -160,7 +160,7 @@ void stk_secret_free(void *block)
     struct head *head;
     size_t bytes;
     unsigned size;
-    bool kept;
+    bool is_cached;
 
     if (!block) {
         return;
@@ -174,14 +174,14 @@ void stk_secret_free(void *block)
     }
     explicit_bzero(block, head->used);
     pthread_mutex_lock(&lock);
-    kept = size <= SMALL_LOG2 || locked.kept_bytes + bytes <= STK_SECRET_CACHED_BYTES;
-    if (kept) {
-        locked.kept_bytes += size > SMALL_LOG2 ? bytes : 0;
+    is_cached = size <= SMALL_LOG2 || locked.cached_bytes + bytes <= STK_SECRET_CACHED_BYTES;
+    if (is_cached) {
+        locked.cached_bytes += size > SMALL_LOG2 ? bytes : 0;
         head->next = locked.free[size];
         locked.free[size] = head;
     }
     pthread_mutex_unlock(&lock);
-    if (!kept) {
+    if (!is_cached) {
         unmap(head, bytes);
     }
 }

@@ -99,7 +99,7 @@ static void test_moved(void)
         T_TRUE("there", block && (uintptr_t)block % 16 == 0 && is_hidden(block));
         /* The largest are returned. */
         T_TRUE("wiped", block == left || bytes > 1u << 19 || is_zero(left, bytes));
-        T_TRUE("kept", has_pattern(block, bytes));
+        T_TRUE("retained", has_pattern(block, bytes));
         T_TRUE("zero", is_zero(block + bytes, more - bytes));
         for (; bytes < more; bytes++) {
             block[bytes] = pattern(bytes);

@@ -45,12 +45,12 @@ static int set_part(struct stk_foreign_tensor *tensor, uint32_t index, uint64_t 
 }
 
 /* NAME@0,128: the part of a tensor that a rank has, at these offsets. */
-static bool parse_part(const char *name, const char *whole, uint64_t *origin, uint32_t dimensions)
+static bool parse_part(const char *name, const char *base, uint64_t *origin, uint32_t dimensions)
 {
-    size_t bytes = strlen(whole);
+    size_t bytes = strlen(base);
     const char *at = name + bytes + 1;
 
-    if (strncmp(name, whole, bytes) != 0 || name[bytes] != '@') {
+    if (strncmp(name, base, bytes) != 0 || name[bytes] != '@') {
         return false;
     }
     for (uint32_t i = 0; i < dimensions; i++) {
@@ -224,9 +224,9 @@ static bool is_part(const struct stk_convert_plan *plan, uint64_t assembled, con
     const char *at = strrchr(name, '@');
 
     for (uint64_t i = 0; at && i < assembled; i++) {
-        const char *whole = plan->outputs.tensors[i].name;
+        const char *base = plan->outputs.tensors[i].name;
 
-        if (strlen(whole) == (size_t)(at - name) && strncmp(whole, name, strlen(whole)) == 0) {
+        if (strlen(base) == (size_t)(at - name) && strncmp(base, name, strlen(base)) == 0) {
             return true;
         }
     }

@@ -116,7 +116,7 @@ static void test_conversions(void)
     struct stoker_error error = {0};
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        bool whole = rows[i].kind != STOKER_CHECKPOINT_KIND_TORCH; /* the tree has only w */
+        bool all_tensors = rows[i].kind != STOKER_CHECKPOINT_KIND_TORCH; /* the tree has only w */
 
         T_EQ(rows[i].name,
              run_task((struct stoker_checkpoint_task_options){.action = STOKER_CHECKPOINT_CONVERT,
@@ -126,7 +126,7 @@ static void test_conversions(void)
                                                               .shard_bytes = 1000},
                       NULL, &error),
              0);
-        if (whole) {
+        if (all_tensors) {
             check(rows[i].name, rows[i].found);
         }
     }
@@ -174,7 +174,7 @@ static void test_copy_and_repair(void)
     T_EQ("copy", run_task(copy, NULL, &error), 0);
     check("copy", "stoker");
     T_EQ("again", run_task(copy, NULL, &error), -EEXIST);
-    T_EQ("whole", run_task(repair, &files, &error), 0);
+    T_EQ("complete", run_task(repair, &files, &error), 0);
     T_EQ("nothing", files, 0);
     change_byte(path_of("copy/step-0000000005/shard-00000.safetensors"), 1500000);
     T_EQ("repair", run_task(repair, &files, &error), 0);

@@ -143,11 +143,11 @@ static void test_flips(void)
     struct stk_safetensors file = {0}, parsed;
     uint8_t *header = make(&file, "[]");
     uint64_t all = file.header_bytes + file.buffer_bytes, refused = 0, bits = 0;
-    uint8_t *whole = calloc(all, 1);
+    uint8_t *full_file = calloc(all, 1);
 
-    memcpy(whole, header, file.header_bytes);
+    memcpy(full_file, header, file.header_bytes);
     stk_free(header);
-    header = whole;
+    header = full_file;
 
     for (uint64_t bit = 0; bit < file.header_bytes * 8; bit++) {
         struct stoker_error error = {0};
@@ -169,7 +169,7 @@ static void test_flips(void)
     }
     T_EQ("every bit", refused, bits);
     stk_safetensors_deinit(&file);
-    free(whole);
+    free(full_file);
 }
 
 static void test_hostile(void)

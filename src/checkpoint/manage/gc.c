@@ -19,7 +19,7 @@ static void keep_newest(struct stoker_checkpoint_list *list, uint64_t count)
 {
     for (size_t i = list->count; i-- > 0 && count > 0;) {
         if (list->entries[i].status == STOKER_CHECKPOINT_COMMITTED) {
-            list->entries[i].kept = true;
+            list->entries[i].retained = true;
             count--;
         }
     }
@@ -47,7 +47,7 @@ static void keep_best(struct stoker_checkpoint_list *list,
         if (best == list->count) {
             return;
         }
-        chosen[best] = list->entries[best].kept = true;
+        chosen[best] = list->entries[best].retained = true;
     }
 }
 
@@ -65,7 +65,7 @@ static int mark(struct stoker_checkpoint_list *list,
         struct stk_step_entry *entry = &list->entries[i];
 
         if (entry->pinned || (options->keep_every > 0 && entry->step % options->keep_every == 0)) {
-            entry->kept = true;
+            entry->retained = true;
         }
     }
     if (options->best_metric) {
@@ -88,7 +88,7 @@ static int remove_steps(struct stoker_checkpoint_list *list,
         if (entry->status != STOKER_CHECKPOINT_COMMITTED) {
             continue;
         }
-        if (entry->kept) {
+        if (entry->retained) {
             result->steps_left++;
             continue;
         }
@@ -307,7 +307,7 @@ static int remove_remote_rests(struct stoker_checkpoint_list *list,
         char name[STK_PLACE_NAME_BYTES];
 
         stk_place_step_name(entry->step, name);
-        if (entry->status == STOKER_CHECKPOINT_COMMITTED && entry->kept) {
+        if (entry->status == STOKER_CHECKPOINT_COMMITTED && entry->retained) {
             status = remove_strays(place, entry, options, result, error);
         } else if (entry->status == STOKER_CHECKPOINT_INCOMPLETE &&
                    age_of(place, name) >= options->age_min_s * NS_PER_SECOND) {

@@ -385,24 +385,24 @@ static void test_few_descriptors(void)
 /* Folders and links of the user in a step: all are removed, and nothing through a link. */
 static void test_remove_nested(void)
 {
-    char folder[] = "/tmp/stoker-manage-XXXXXX", path[256], kept[128];
+    char folder[] = "/tmp/stoker-manage-XXXXXX", path[256], user_file[128];
     static const char *const below[] = {"a", "a/b", "a/b/c", "a/b/c/d"};
     struct stoker_engine *engine = open_engine(NULL);
     struct stoker_checkpoint_writer *writer;
 
     T_TRUE("folder", mkdtemp(folder) != NULL);
-    snprintf(kept, sizeof kept, "%s/kept", folder);
+    snprintf(user_file, sizeof user_file, "%s/kept", folder);
     writer = open_writer(engine, folder);
     T_EQ("step", save_step(writer, 1, 1, NULL), 0);
     for (size_t i = 0; i < STK_COUNT(below); i++) {
         snprintf(path, sizeof path, "%s/step-0000000001/%s", folder, below[i]);
         T_EQ(path, mkdir(path, 0777), 0);
     }
-    write_text(kept, "of the user");
+    write_text(user_file, "of the user");
     snprintf(path, sizeof path, "%s/step-0000000001/a/b/c/d/link", folder);
     T_EQ("link", symlink(folder, path), 0);
     T_EQ("remove", stoker_checkpoint_remove(engine, folder, 1, NULL), 0);
-    T_EQ("kept", unlink(kept), 0);
+    T_EQ("retained", unlink(user_file), 0);
     T_EQ("nothing else", rmdir(folder), 0);
     stoker_checkpoint_writer_close(writer);
     stoker_engine_close(engine);

@@ -10,10 +10,10 @@
 static struct stk_codec_arena_block *block_open(struct stk_codec_arena *arena, uint64_t bytes)
 {
     struct stk_codec_arena_block *block = NULL;
-    uint64_t whole;
+    uint64_t total;
 
-    if (stk_add(bytes, sizeof *block, &whole) && whole <= SIZE_MAX) {
-        block = stk_alloc(1, (size_t)whole);
+    if (stk_add(bytes, sizeof *block, &total) && total <= SIZE_MAX) {
+        block = stk_alloc(1, (size_t)total);
     }
     if (!block) {
         arena->status = -ENOMEM;

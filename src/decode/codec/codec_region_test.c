@@ -307,7 +307,7 @@ static void test_animation(void)
 /* ---- two codes for a picture -------------------------------------------------------------- */
 
 /* The checksum of the PNG's chunk there. */
-static void mend_chunk(size_t at)
+static void fix_chunk(size_t at)
 {
     uint32_t bytes = png_get_uint_32(made.file + at);
 
@@ -333,7 +333,7 @@ static void test_png_ends_badly(void)
         made.bytes += 5;
         at -= last + 12;
         png_save_uint_32(made.file + at, (uint32_t)last + 5);
-        mend_chunk(at);
+        fix_chunk(at);
         if (i > 1) {
             box = random_box(SIDE_MAX, SIDE_MAX);
             box.height = SIDE_MAX - box.y;
@@ -363,7 +363,7 @@ static void test_short_palette(void)
         memmove(made.file + at + 12 + 3, made.file + at + 12 + bytes, made.bytes - at - 12 - bytes);
         made.bytes -= bytes - 3;
         png_save_uint_32(made.file + at, 3);
-        mend_chunk(at);
+        fix_chunk(at);
         T_EQ("short",
              decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 30, 20}, NULL), 0);
     }

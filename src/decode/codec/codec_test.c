@@ -119,7 +119,7 @@ static void test_headers(void)
 static void check_prefixes(const char *name)
 {
     struct stk_codec_box box = {0, 0, made.width, made.height};
-    int truncated = 0, corrupt = 0, whole = 0, wrong = 0;
+    int truncated = 0, corrupt = 0, complete = 0, wrong = 0;
 
     for (size_t bytes = 0; bytes < made.bytes; bytes++) {
         uint8_t *copy = stk_alloc(bytes ? bytes : 1, 1);
@@ -130,7 +130,7 @@ static void check_prefixes(const char *name)
         status = decode_box((struct stk_view){copy, bytes}, &made, &box, &error);
         truncated += status == STOKER_ERROR_TRUNCATED;
         corrupt += status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_FORMAT;
-        whole += status == 0;
+        complete += status == 0;
         wrong += status > 0;
         if (status < 0) {
             T_ERROR(name, &error);
@@ -139,7 +139,7 @@ static void check_prefixes(const char *name)
     }
     T_EQ(name, wrong, 0);
     T_TRUE(name, truncated > (int)made.bytes * 9 / 10);
-    T_TRUE(name, whole < 20 && truncated + corrupt + whole == (int)made.bytes);
+    T_TRUE(name, complete < 20 && truncated + corrupt + complete == (int)made.bytes);
 }
 
 static void test_truncation(void)
@@ -405,7 +405,7 @@ static void test_history(void)
         at += 2 + (size_t)(made.file[at + 2] << 8 | made.file[at + 3]);
     }
     made.file[at + 1] = 0xfe; /* a comment in place of the first quantisation table */
-    T_EQ("whole", decode_box(view_of(&other), &other, &box, &error), 0);
+    T_EQ("complete", decode_box(view_of(&other), &other, &box, &error), 0);
     T_EQ("no table", decode_box(view_of(&made), &made, &box, &error), STOKER_ERROR_CORRUPT);
     T_HAS("no table", error.where, "uantization table");
 }
@@ -526,7 +526,7 @@ static void make_kind(int kind)
 static void test_fail_nth(void)
 {
     struct stk_codec_box box = {10, 20, 100, 100};
-    struct stk_codec *kept = codec;
+    struct stk_codec *first_codec = codec;
     int64_t alive = stk_mem_alive();
 
     for (int kind = 0; kind < 3; kind++) {
@@ -557,7 +557,7 @@ static void test_fail_nth(void)
         T_EQ("in the end", status, 0);
         T_TRUE("several were failed", n > 4);
     }
-    codec = kept;
+    codec = first_codec;
 }
 
 static void test_reuse(void)
@@ -569,7 +569,7 @@ static void test_reuse(void)
 
         make_kind(kind);
         T_EQ("first", decode_box(view_of(&made), &made, &box, NULL), 0);
-        T_TRUE("scratch is kept", stk_codec_bytes(codec) > 0);
+        T_TRUE("scratch is retained", stk_codec_bytes(codec) > 0);
         calls = stk_mem_calls();
         T_EQ("second", decode_box(view_of(&made), &made, &box, NULL), 0);
         T_EQ("no allocation when warm", stk_mem_calls(), calls);

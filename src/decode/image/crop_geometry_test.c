@@ -316,7 +316,7 @@ static const struct box_row {
      {5, 2, 5, 9},
      {5, 2, 5, 9},
      false},
-    {"far out",
+    {"far outside",
      {{.kind = STOKER_CENTER_CROP, .width = 100, .height = 50}},
      {-1e299, -1e299, 1e299, 1e299},
      {0, 0, 100, 50},

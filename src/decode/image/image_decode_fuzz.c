@@ -31,7 +31,7 @@ static struct stoker_transform train[] = {
     {.kind = STOKER_RANDOM_HORIZONTAL_FLIP, .probability = 0.5},
     NORMALIZE,
 };
-static struct stoker_transform whole[] = {
+static struct stoker_transform no_crop[] = {
     {.kind = STOKER_RESIZE, .height = 12, .width = 19, .filter = STOKER_BICUBIC},
     {.kind = STOKER_RANDOM_VERTICAL_FLIP, .probability = 0.5},
 };
@@ -55,7 +55,7 @@ static struct stoker_transform colored[] = {
 static const struct stk_transform_plan_options options[] = {
     {.transforms = train, .transform_count = 3, .dtype = STOKER_FLOAT32, .exif = true},
     {.transforms = train, .transform_count = 3, .dtype = STOKER_BFLOAT16, .planar = true},
-    {.transforms = whole, .transform_count = 2, .layout = STOKER_NHWC, .planar = true},
+    {.transforms = no_crop, .transform_count = 2, .layout = STOKER_NHWC, .planar = true},
     {.transforms = nearest, .transform_count = 2, .exif = true, .planar = true},
     {.transforms = center, .transform_count = 1, .dtype = STOKER_FLOAT16, .exif = true},
     {.transforms = colored, .transform_count = 3, .layout = STOKER_NHWC, .exif = true},

@@ -458,7 +458,7 @@ static void test_types(struct stk_image_decoder *const *decoders)
             for (uint32_t layout = STOKER_NCHW; layout <= STOKER_NHWC; layout++) {
                 size_t count = dtype == STOKER_UINT8 ? 4 : 5;
                 struct stk_transform_plan *plan = open_plan(training(), count, dtype, layout);
-                bool near = true;
+                bool is_close = true;
 
                 memset(slots, 0, sizeof(slots));
                 for (int path = 0; path < 2 && decoders[path]; path++) {
@@ -476,9 +476,9 @@ static void test_types(struct stk_image_decoder *const *decoders)
 
                     want = (want - (double)training()[4].mean[c]) / (double)training()[4].std[c];
                     memcpy(&got, slots[0] + 4 * i, sizeof(got));
-                    near = near && (double)got - want < 2e-6 && (double)got - want > -2e-6;
+                    is_close = is_close && (double)got - want < 2e-6 && (double)got - want > -2e-6;
                 }
-                T_TRUE("normalised", near);
+                T_TRUE("normalised", is_close);
                 stk_transform_plan_close(plan);
             }
         }

@@ -112,13 +112,13 @@ static void test_damage(void)
     struct stk_jpeg_shrink *shrink = NULL;
     struct stk_view out = {0};
     struct stoker_error error;
-    size_t whole;
+    size_t pixel_count;
     int status;
 
     T_EQ("open", stk_jpeg_shrink_open(&shrink, 100, 90, NULL), 0);
     make(&picture, 640, 480, 0);
-    whole = picture.count;
-    for (size_t bytes = 0; bytes < whole; bytes += 1 + bytes / 3) {
+    pixel_count = picture.count;
+    for (size_t bytes = 0; bytes < pixel_count; bytes += 1 + bytes / 3) {
         picture.count = bytes;
         error = (struct stoker_error){0};
         status = stk_jpeg_shrink_run(shrink, view(), &out, &error);
@@ -126,8 +126,8 @@ static void test_damage(void)
                           status == STOKER_ERROR_FORMAT);
         T_ERROR("cut", &error);
     }
-    picture.count = whole;
-    T_EQ("whole", stk_jpeg_shrink_run(shrink, view(), &out, NULL), 1);
+    picture.count = pixel_count;
+    T_EQ("complete", stk_jpeg_shrink_run(shrink, view(), &out, NULL), 1);
     memset(picture.bytes, 'x', 100);
     T_EQ("text", stk_jpeg_shrink_run(shrink, view(), &out, NULL), STOKER_ERROR_FORMAT);
     stk_jpeg_shrink_close(shrink);

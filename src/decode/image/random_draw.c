@@ -76,22 +76,22 @@ double stk_log(double x)
 
 int64_t stk_rounded(double value)
 {
-    int64_t whole = (int64_t)value;
-    double rest = value - (double)whole;
+    int64_t integer = (int64_t)value;
+    double rest = value - (double)integer;
 
-    return whole + (rest > 0.5 || (rest == 0.5 && whole % 2 != 0));
+    return integer + (rest > 0.5 || (rest == 0.5 && integer % 2 != 0));
 }
 
 /* (whole + 1/2) squared. */
-static double square_of_half(int64_t whole)
+static double square_of_half(int64_t integer)
 {
-    return ((double)whole + 0.5) * ((double)whole + 0.5);
+    return ((double)integer + 0.5) * ((double)integer + 0.5);
 }
 
 int64_t stk_root_rounded(double value)
 {
     double root = value < 1.0 ? 1.0 : value;
-    int64_t whole;
+    int64_t integer;
 
     /* Newton's method from above: halves until close, then doubles the good digits; 64 rounds are
      * more than 60 bits can need. */
@@ -104,17 +104,17 @@ int64_t stk_root_rounded(double value)
         root = next;
     }
     /* Squares of halves are exact in a double up to 2^52: the rounding is right where it counts. */
-    whole = (int64_t)(root + 0.5);
-    while (whole > 0 && square_of_half(whole - 1) > value) {
-        whole--;
+    integer = (int64_t)(root + 0.5);
+    while (integer > 0 && square_of_half(integer - 1) > value) {
+        integer--;
     }
-    while (square_of_half(whole) < value) {
-        whole++;
+    while (square_of_half(integer) < value) {
+        integer++;
     }
-    if (square_of_half(whole) == value) {
-        whole += whole % 2;
-    } else if (whole % 2 && square_of_half(whole - 1) == value) {
-        whole--;
+    if (square_of_half(integer) == value) {
+        integer += integer % 2;
+    } else if (integer % 2 && square_of_half(integer - 1) == value) {
+        integer--;
     }
-    return whole;
+    return integer;
 }

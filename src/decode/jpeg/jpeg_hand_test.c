@@ -315,7 +315,7 @@ static void test_pairs(void)
 static void test_workspace(void)
 {
     static const uint8_t h[4] = {2, 1, 1, 200}, v[4] = {1, 1, 1, 200};
-    const struct stk_jpeg_box whole = {0, 0, 640, SIDE}, left = {0, 0, 14, 8};
+    const struct stk_jpeg_box full_box = {0, 0, 640, SIDE}, left = {0, 0, 14, 8};
     const struct stk_jpeg_box right = {626, 0, 14, 8};
     struct stk_jpeg_frame frame;
     uint64_t one;
@@ -324,7 +324,8 @@ static void test_workspace(void)
     memcpy(find_segment(0xc0) + 7, "\2\200", 2); /* 640 wide */
     stk_jpeg_frame_read(view(), &frame);
     one = stk_jpeg_workspace_bytes(&frame, &left);
-    T_EQ("whole", stk_jpeg_workspace_bytes(&frame, &whole), stk_jpeg_workspace_max(640, h, v, 3));
+    T_EQ("complete", stk_jpeg_workspace_bytes(&frame, &full_box),
+         stk_jpeg_workspace_max(640, h, v, 3));
     T_EQ("the last column", stk_jpeg_workspace_bytes(&frame, &right), one);
     T_TRUE("of forty", one < stk_jpeg_workspace_max(320, h, v, 3));
 }
@@ -412,7 +413,7 @@ static void test_look_ups(void)
 
 /* A table is built once, while no more tables than the cache holds were used after it; an invalid
  * one leaves nothing behind. */
-static void test_kept_tables(void)
+static void test_reused_tables(void)
 {
     static struct stk_jpeg_huffman_cache tables, others;
     const struct stk_jpeg_huffman_table *made[6], *again, *fresh;
@@ -434,7 +435,8 @@ static void test_kept_tables(void)
     T_TRUE("instead of the oldest", made[4] == made[3]);
     sources[5][0] = 3;
     T_TRUE("no code", !stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[5], 18}));
-    T_TRUE("nor is it kept", !stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[5], 18}));
+    T_TRUE("nor is it cached",
+           !stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[5], 18}));
     again = stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[2], 18});
     fresh = stk_jpeg_huffman_get(&others, 1, (struct stk_view){sources[2], 18});
     T_TRUE("made again", again && memcmp(&again->codes, &fresh->codes, sizeof fresh->codes) == 0);
@@ -519,7 +521,7 @@ static void test_wrong_marks(void)
 
     /* The entry point after the box, which the decoder does not reach, is before the box's end. */
     memcpy(moved, made, 10);
-    T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
+    T_STR("complete", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
     place = 2;
     memcpy(moved, &place, 4);
     given = (struct stk_jpeg_entry_points){3, {moved, 10}};
@@ -527,7 +529,7 @@ static void test_wrong_marks(void)
           "side index");
     place = 1u << 31;
     memcpy(moved, &place, 4);
-    T_STR("far away", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
+    T_STR("a large offset", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
     free(made);
 
     put_rows("00", 6, 1, 200);
@@ -554,7 +556,7 @@ static void test_short_segment(void)
     oracle_decode(&oracle, view(), 8);
     made = oracle_marks(decoder, view(), 3, &marks, &reason);
     if (T_TRUE("made", made != NULL)) {
-        T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
+        T_STR("complete", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
         place = 2 << 3; /* in the first MCU, two of which are in the box */
         memcpy(made, &place, 4);
         T_STR("short", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");
@@ -576,7 +578,7 @@ static void test_damage_behind_marks(void)
     oracle_decode(&oracle, view(), 8);
     made = oracle_marks(decoder, view(), 3, &marks, &reason);
     if (T_TRUE("made", made != NULL)) {
-        T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
+        T_STR("complete", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
         file[file_bytes - 3] |= 0xc0; /* the fifth MCU begins with an invalid code */
         oracle_decode(&oracle, view(), 8);
         T_TRUE("libjpeg sees it", oracle.warned);
@@ -600,7 +602,7 @@ static void test_damage_in_two_rows(void)
         oracle_decode(&oracle, view(), 16);
         made = oracle_marks(decoder, view(), 0, &marks, &reason);
         if (T_TRUE("made", made != NULL)) {
-            T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
+            T_STR("complete", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
             file[file_bytes - 4] |= i ? 1 : 3; /* 12 bits a row: the second MCU's */
             file[file_bytes - 3] |= i ? 0x80 : 0;
             oracle_decode(&oracle, view(), 16);
@@ -667,7 +669,7 @@ int main(void)
     test_workspace();
     test_odd_tables();
     test_look_ups();
-    test_kept_tables();
+    test_reused_tables();
     test_wrong_marks();
     test_short_segment();
     test_damage_behind_marks();

@@ -205,7 +205,7 @@ static void test_windows(uint32_t rare)
     from[count] = in + sizeof in;
     stk_jpeg_segment_begin(&segment, (struct stk_view){in, sizeof in}, window);
     while (at < count) {
-        size_t there = (size_t)(segment.filled - window), used_bits = draw(8), whole = draw(8);
+        size_t there = (size_t)(segment.filled - window), used_bits = draw(8), full_bytes = draw(8);
         size_t start = (size_t)(segment.bits.at - window) - segment.bits.count / 8;
         size_t more = there - start - (segment.complete ? 0 : draw(STK_JPEG_MCU_BYTES_MAX));
         uint32_t used, again;
@@ -222,8 +222,8 @@ static void test_windows(uint32_t rare)
         }
         at += more;
         start += more;
-        segment.bits.at = window + start + whole + (used_bits > 0);
-        segment.bits.count = (uint32_t)(8 * whole + (8 - used_bits) % 8);
+        segment.bits.at = window + start + full_bytes + (used_bits > 0);
+        segment.bits.count = (uint32_t)(8 * full_bytes + (8 - used_bits) % 8);
         T_TRUE("place", stk_jpeg_segment_position(&segment, &used) == from[at]);
         T_EQ("bits", used, used_bits);
         T_TRUE("more", stk_jpeg_segment_refill(&segment));

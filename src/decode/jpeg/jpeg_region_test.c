@@ -378,19 +378,19 @@ static void test_small_mcus(void)
  * warning. */
 static void test_damage(uint32_t count)
 {
-    static uint8_t whole[FILE_BYTES_MAX];
-    size_t whole_bytes = 0;
+    static uint8_t full_file[FILE_BYTES_MAX];
+    size_t full_bytes = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         struct stk_jpeg_box box;
 
         if (i % 50 == 0) {
             draw_picture(120);
-            memcpy(whole, made.file, made.bytes);
-            whole_bytes = made.bytes;
+            memcpy(full_file, made.file, made.bytes);
+            full_bytes = made.bytes;
         }
-        memcpy(made.file, whole, whole_bytes);
-        made.bytes = whole_bytes;
+        memcpy(made.file, full_file, full_bytes);
+        made.bytes = full_bytes;
         for (uint32_t n = draw(3); n > 0; n--) {
             size_t at = draw(draw(3) ? (uint32_t)made.bytes : 700) % made.bytes;
 

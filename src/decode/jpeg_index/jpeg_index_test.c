@@ -92,7 +92,7 @@ static uint32_t count_lost(const struct stk_jpeg_index *marks)
     return lost;
 }
 
-static void test_whole(struct stk_io *world)
+static void test_full_file(struct stk_io *world)
 {
     uint8_t other[STK_JPEG_INDEX_IDENTITY_BYTES] = {1, 2, 3, [31] = 5};
     struct stoker_error error = {0};
@@ -102,7 +102,7 @@ static void test_whole(struct stk_io *world)
     T_EQ("samples", stk_jpeg_index_samples(marks), SAMPLES);
     T_EQ("lost", count_lost(marks), 0);
     T_EQ("past the last", stk_jpeg_index_get(marks, SAMPLES).entries.bytes, 0);
-    T_EQ("far past the last", stk_jpeg_index_get(marks, UINT64_MAX).entries.bytes, 0);
+    T_EQ("beyond the last", stk_jpeg_index_get(marks, UINT64_MAX).entries.bytes, 0);
     T_EQ("past all that bytes can count",
          stk_jpeg_index_get(marks, (UINT64_C(1) << 61) + 1).entries.bytes, 0);
     stk_jpeg_index_close(marks);
@@ -327,25 +327,24 @@ static void test_shapes(void)
         {"a sum more", 72, 2, 0, 64, 0, STOKER_ERROR_CORRUPT},
         {"a table in the head", 64, 1, 7, 0, 0, STOKER_ERROR_CORRUPT},
         {"a table before the file", 64, 1, 8, -UINT64_C(8), 0, STOKER_ERROR_CORRUPT},
-        {"a table that is not whole", 104, 1, 3, 68, 0, STOKER_ERROR_CORRUPT},
+        {"an incomplete table", 104, 1, 3, 68, 0, STOKER_ERROR_CORRUPT},
         {"numbers at odd places", 100, 1, 3, 68, 0, STOKER_ERROR_CORRUPT},
     };
-    struct shape far = {
-        "sums so far away that their number wraps", 72, 1, 0, 0, 0, STOKER_ERROR_CORRUPT};
-    uint64_t bytes = far.data_bytes + 8 + sizeof(struct stk_jpeg_index_footer);
+    struct shape huge = {"checksums at an offset that wraps", 72, 1, 0, 0, 0, STOKER_ERROR_CORRUPT};
+    uint64_t bytes = huge.data_bytes + 8 + sizeof(struct stk_jpeg_index_footer);
 
     T_EACH(shape, shape, shapes)
     {
         T_EQ(shape->name, open_shape(shape), shape->want);
     }
     /* bytes - pages_at, modulo 2^64, is the size of the sums of so many pages, and the foot. */
-    far.pages = UINT64_MAX / (STK_JPEG_INDEX_PAGE_BYTES + 8) + 1;
-    far.pages_at = bytes - sizeof(struct stk_jpeg_index_footer) - 8 * far.pages;
-    STK_ASSERT((far.pages_at + STK_JPEG_INDEX_PAGE_BYTES - 1) / STK_JPEG_INDEX_PAGE_BYTES ==
-               far.pages);
-    far.pages = 1;
-    far.table_at = far.pages_at - 8;
-    T_EQ(far.name, open_shape(&far), STOKER_ERROR_CORRUPT);
+    huge.pages = UINT64_MAX / (STK_JPEG_INDEX_PAGE_BYTES + 8) + 1;
+    huge.pages_at = bytes - sizeof(struct stk_jpeg_index_footer) - 8 * huge.pages;
+    STK_ASSERT((huge.pages_at + STK_JPEG_INDEX_PAGE_BYTES - 1) / STK_JPEG_INDEX_PAGE_BYTES ==
+               huge.pages);
+    huge.pages = 1;
+    huge.table_at = huge.pages_at - 8;
+    T_EQ(huge.name, open_shape(&huge), STOKER_ERROR_CORRUPT);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -422,11 +421,11 @@ static void test_writer_fails(struct stk_io *world)
         stk_sim_fail_nth(world, 0);
         T_TRUE("nothing is left", !exists(world, PATH ".new"));
         if (exists(world, PATH)) {
-            check_large(world, "whole, or not there");
+            check_large(world, "complete, or absent");
         }
         T_EQ("write", write_large(world), 0);
     }
-    T_EQ("each is told", failed, calls);
+    T_EQ("each is reported", failed, calls);
     check_large(world, "large");
 }
 
@@ -470,11 +469,11 @@ static void test_memory(struct stk_io *world)
             T_TRUE("nothing is left", !exists(world, PATH ".new"));
             T_EQ("folder", stk_io_sync_directory(world, "/data", NULL), 0);
         }
-        T_EQ("whole", stk_jpeg_index_open(&marks, world, PATH, identity, NULL), 0);
+        T_EQ("complete", stk_jpeg_index_open(&marks, world, PATH, identity, NULL), 0);
         stk_jpeg_index_close(marks);
     }
     T_EQ("no leak", stk_mem_alive(), alive);
-    check_large(world, "whole");
+    check_large(world, "complete");
     stk_mem_fail_nth(1);
     T_EQ("of memory",
          stk_jpeg_index_open_image(&marks, (struct stk_view){(uint8_t *)image, image_bytes},
@@ -653,7 +652,7 @@ int main(void)
     T_EQ("folder", stk_io_make_directory(world, "/data", false, NULL), 0);
     T_EQ("root", stk_io_sync_directory(world, "/", NULL), 0);
     write_file(world);
-    test_whole(world);
+    test_full_file(world);
     test_damage();
     test_hostile();
     test_other_length();

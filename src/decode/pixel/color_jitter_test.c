@@ -80,7 +80,7 @@ static void test_steps(const struct stk_pixel_kernels *kernels)
         struct stk_color_jitter jitter = one_step(row->step, row->value);
         uint8_t rgbx[PIXELS][4];
         int worst = 0;
-        bool kept = true;
+        bool unchanged = true;
 
         for (int i = 0; i < PIXELS; i++) {
             memcpy(rgbx[i], colours[i], 3);
@@ -91,10 +91,10 @@ static void test_steps(const struct stk_pixel_kernels *kernels)
             int distance = abs(rgbx[i / 3][i % 3] - row->want[i]);
 
             worst = distance > worst ? distance : worst;
-            kept = kept && rgbx[i / 3][3] == i / 3 * 7;
+            unchanged = unchanged && rgbx[i / 3][3] == i / 3 * 7;
         }
         T_TRUE(row->name, worst <= 1);
-        T_TRUE(row->name, kept);
+        T_TRUE(row->name, unchanged);
     }
 }
 

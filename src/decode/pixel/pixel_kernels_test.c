@@ -156,10 +156,10 @@ static double half_value(uint16_t bits)
 
 static double brain_value(uint16_t bits)
 {
-    uint32_t whole = (uint32_t)bits << 16;
+    uint32_t bits32 = (uint32_t)bits << 16;
     float value;
 
-    memcpy(&value, &whole, sizeof(value));
+    memcpy(&value, &bits32, sizeof(value));
     return (double)value;
 }
 

@@ -60,8 +60,8 @@ static int run(struct stk_resize *resize, const struct stk_resize_plan *plan,
     return status;
 }
 
-static struct stk_resize_plan whole(uint32_t width, uint32_t height, uint32_t target_width,
-                                    uint32_t target_height, uint32_t filter)
+static struct stk_resize_plan full_plan(uint32_t width, uint32_t height, uint32_t target_width,
+                                        uint32_t target_height, uint32_t filter)
 {
     return (struct stk_resize_plan){.source_width = width,
                                     .source_height = height,
@@ -121,7 +121,7 @@ static void test_golden(struct stk_resize *resize)
 
         for (uint32_t filter = STOKER_BILINEAR; filter <= STOKER_NEAREST; filter++) {
             struct stk_resize_plan plan =
-                whole(row->width, row->height, row->target_width, row->target_height, filter);
+                full_plan(row->width, row->height, row->target_width, row->target_height, filter);
             char hex[17];
 
             T_EQ(row->name, run(resize, &plan, picture, 64, 0, out), 0);
@@ -231,14 +231,14 @@ static void test_random(struct stk_resize *const *resizes)
     double worst = 0;
 
     for (int round = 0; round < 250; round++) {
-        struct stk_resize_plan plan = whole(draw_side(), draw_side(), draw_side(), draw_side(),
-                                            draw(STOKER_BILINEAR, STOKER_NEAREST));
+        struct stk_resize_plan plan = full_plan(draw_side(), draw_side(), draw_side(), draw_side(),
+                                                draw(STOKER_BILINEAR, STOKER_NEAREST));
         size_t pixels = (size_t)plan.target_width * plan.target_height;
         uint8_t *picture = make_picture(plan.source_width, plan.source_height);
         uint8_t *out = stk_alloc(pixels, 4), *other = stk_alloc(pixels, 4);
         double distance = 0;
 
-        T_EQ("whole", run(resizes[0], &plan, picture, 64, 0, out), 0);
+        T_EQ("complete", run(resizes[0], &plan, picture, 64, 0, out), 0);
         if (plan.filter != STOKER_NEAREST) {
             distance = worst_distance(&plan, picture, out);
         }
@@ -249,7 +249,7 @@ static void test_random(struct stk_resize *const *resizes)
                    plan.target_width, plan.target_height, plan.filter, distance);
         }
         if (resizes[1]) {
-            T_EQ("whole", run(resizes[1], &plan, picture, 3, 2, other), 0);
+            T_EQ("complete", run(resizes[1], &plan, picture, 3, 2, other), 0);
             T_TRUE("same bytes", memcmp(out, other, 4 * pixels) == 0);
         }
         check_window(resizes, &plan, picture, out);
@@ -269,14 +269,14 @@ static void test_white(struct stk_resize *resize)
     memset(picture, 255, 4 * 20000);
     for (size_t i = 0; i < STK_COUNT(sides); i++) {
         for (uint32_t filter = STOKER_BILINEAR; filter <= STOKER_NEAREST; filter++) {
-            struct stk_resize_plan plan = whole(sides[i][0], 1, sides[i][1], 1, filter);
+            struct stk_resize_plan plan = full_plan(sides[i][0], 1, sides[i][1], 1, filter);
             bool white = true;
 
             T_EQ("across", run(resize, &plan, picture, 1, 0, out), 0);
             for (uint32_t k = 0; k < 4 * sides[i][1]; k++) {
                 white = white && out[k] == 255;
             }
-            plan = whole(1, sides[i][0], 1, sides[i][1], filter);
+            plan = full_plan(1, sides[i][0], 1, sides[i][1], filter);
             T_EQ("down", run(resize, &plan, picture, 7, 0, out), 0);
             for (uint32_t k = 0; k < 4 * sides[i][1]; k++) {
                 white = white && out[k] == 255;
@@ -290,7 +290,7 @@ static void test_white(struct stk_resize *resize)
 
 static void test_limits(void)
 {
-    struct stk_resize_plan plan = whole(300, 300, 20, 20, STOKER_BICUBIC);
+    struct stk_resize_plan plan = full_plan(300, 300, 20, 20, STOKER_BICUBIC);
     struct stk_resize *resize = (void *)&plan;
     struct stoker_error error = {0};
     int64_t alive = stk_mem_alive();
@@ -310,10 +310,10 @@ static void test_limits(void)
     T_EQ("fits", stk_resize_begin(resize, &plan, 300, 0, ticket, &error), 0);
     T_EQ("holds", (long long)stk_resize_bytes(resize), (long long)ticket);
     stk_resize_trim(resize, ticket);
-    T_EQ("kept", (long long)stk_resize_bytes(resize), (long long)ticket);
+    T_EQ("retained", (long long)stk_resize_bytes(resize), (long long)ticket);
     stk_resize_trim(resize, 1);
     T_EQ("given back", (long long)stk_resize_bytes(resize), 0);
-    plan = whole(3, 20000000, 3, 4, STOKER_BILINEAR);
+    plan = full_plan(3, 20000000, 3, 4, STOKER_BILINEAR);
     T_EQ("too long", stk_resize_begin(resize, &plan, 3, 0, UINT64_MAX, &error), STOKER_ERROR_LIMIT);
     T_ERROR("too long", &error);
     stk_resize_close(resize);

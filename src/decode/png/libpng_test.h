@@ -182,7 +182,7 @@ static inline const char *libpng_compare(const struct libpng *libpng, struct stk
 }
 
 /* Writes the right checksum after each chunk, so that damage inside of it is reached. */
-static inline void libpng_mend(uint8_t *file, size_t bytes)
+static inline void libpng_fix_checksums(uint8_t *file, size_t bytes)
 {
     for (size_t at = 8; bytes >= 12 && at <= bytes - 12;) {
         size_t length = (size_t)png_get_uint_32(file + at);

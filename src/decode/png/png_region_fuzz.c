@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     copy = malloc(bytes ? bytes : 1); /* exactly: for sanitizers */
     memcpy(copy, data + CHOICE_BYTES, bytes);
     if (data[4] % 4) {
-        libpng_mend(copy, bytes);
+        libpng_fix_checksums(copy, bytes);
     }
     compare((struct stk_view){copy, bytes}, data);
     free(copy);

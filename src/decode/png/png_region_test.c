@@ -306,15 +306,15 @@ static void damage(void)
     }
     made.bytes = draw(4) ? made.bytes : draw((uint32_t)made.bytes);
     if (draw(3)) {
-        libpng_mend(made.file, made.bytes);
+        libpng_fix_checksums(made.file, made.bytes);
     }
 }
 
 /* An image that stoker leaves to libpng is decoded without a complaint. */
 static void test_damage(uint32_t count)
 {
-    static uint8_t whole[FILE_BYTES_MAX];
-    size_t whole_bytes = 0;
+    static uint8_t full_file[FILE_BYTES_MAX];
+    size_t full_bytes = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         struct stk_png_box box;
@@ -323,11 +323,11 @@ static void test_damage(uint32_t count)
 
         if (i % 30 == 0) {
             draw_picture(90);
-            memcpy(whole, made.file, made.bytes);
-            whole_bytes = made.bytes;
+            memcpy(full_file, made.file, made.bytes);
+            full_bytes = made.bytes;
         }
-        memcpy(made.file, whole, whole_bytes);
-        made.bytes = whole_bytes;
+        memcpy(made.file, full_file, full_bytes);
+        made.bytes = full_bytes;
         damage();
         box = random_box();
         libpng_decode(&libpng, view_of_made());
@@ -359,7 +359,7 @@ static const struct chunk_row {
     bool taken;
 } chunk_rows[] = {
     {"text", "tEXt", 3, "IDAT", true},
-    {"of nobody's", "abCd", 3, "IDAT", true},
+    {"of an unknown chunk type", "abCd", 3, "IDAT", true},
     {"large", "abCd", (1u << 20) + 1, "IDAT", false},
     {"critical", "ABCD", 3, "IDAT", false},
     {"no letters", "a[Cd", 3, "IDAT", false},
@@ -379,7 +379,7 @@ static void check_changed(const char *name, bool taken)
     const char *wrong;
     uint32_t given;
 
-    libpng_mend(made.file, made.bytes);
+    libpng_fix_checksums(made.file, made.bytes);
     libpng_decode(&libpng, view_of_made());
     wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_SIMD_AUTO, &given);
     T_STR(name, wrong ? wrong : "", "");
@@ -412,7 +412,7 @@ static void test_chunks(void)
     encode();
     made.height--;
     png_save_uint_32(made.file + 20, made.height);
-    libpng_mend(made.file, made.bytes);
+    libpng_fix_checksums(made.file, made.bytes);
     check_changed("more rows than the header says", false);
     draw_palette_picture();
     made.height++;
@@ -459,7 +459,7 @@ static void test_ends(void)
         for (size_t k = 0; k < 2; k++) {
             for (uint32_t i = 0; i < png_get_uint_32(made.file + last[k]); i++) {
                 made.file[last[k] + 8 + i] ^= (uint8_t)(1u << n);
-                libpng_mend(made.file, made.bytes);
+                libpng_fix_checksums(made.file, made.bytes);
                 libpng_decode(&libpng, view_of_made());
                 check_changed("another end", !libpng.complained);
                 refused += libpng.complained;
@@ -525,7 +525,7 @@ static void test_headers(void)
     {
         draw_palette_picture();
         made.file[row->at] = row->value;
-        libpng_mend(made.file, made.bytes);
+        libpng_fix_checksums(made.file, made.bytes);
         T_EQ(row->name, stk_png_frame_read(view_of_made(), &frame), row->taken);
     }
     draw_palette_picture();
@@ -535,7 +535,7 @@ static void test_headers(void)
 
         made.file[24] = depth;
         made.file[25] = color;
-        libpng_mend(made.file, made.bytes);
+        libpng_fix_checksums(made.file, made.bytes);
         T_EQ("colour and depth", stk_png_frame_read(view_of_made(), &frame),
              palette && depths[color] >> depth & 1);
     }
@@ -544,10 +544,10 @@ static void test_headers(void)
     for (uint32_t side = 1000000; side <= 1000001; side++) { /* libpng's own limit */
         png_save_uint_32(made.file + 16, side);
         png_save_uint_32(made.file + 20, 2000001 - side);
-        libpng_mend(made.file, made.bytes);
+        libpng_fix_checksums(made.file, made.bytes);
         T_TRUE("long sides", !stk_png_frame_read(view_of_made(), &frame));
         png_save_uint_32(made.file + 20, 1000000);
-        libpng_mend(made.file, made.bytes);
+        libpng_fix_checksums(made.file, made.bytes);
         T_EQ("long sides", stk_png_frame_read(view_of_made(), &frame), side == 1000000);
     }
 }
@@ -564,7 +564,7 @@ static void test_palettes(void)
         draw_palette_picture();
         memcpy(made.file + find_chunk("PLTE") + 4, "teXt", 4);
         insert_chunk(find_chunk("IDAT"), "PLTE", sizes[i]);
-        libpng_mend(made.file, made.bytes);
+        libpng_fix_checksums(made.file, made.bytes);
         T_EQ("palette", stk_png_frame_read(view_of_made(), &frame), is);
     }
 }
@@ -588,7 +588,7 @@ static void test_behind(void)
         memset(made.file + end, 0x55, counts[i]);
         png_save_uint_32(made.file + at, png_get_uint_32(made.file + at) + counts[i]);
         made.bytes += counts[i];
-        libpng_mend(made.file, made.bytes);
+        libpng_fix_checksums(made.file, made.bytes);
         libpng_decode(&libpng, view_of_made());
         T_TRUE("libpng sees them", libpng.complained);
         for (uint32_t y = 0; y < made.height; y++) {
@@ -623,7 +623,7 @@ static void check_zlib_headers(bool behind_empty)
 
         made.file[at + 8] = (uint8_t)(header >> 8);
         made.file[at + 9] = (uint8_t)header;
-        libpng_mend(made.file, made.bytes);
+        libpng_fix_checksums(made.file, made.bytes);
         libpng_decode(&libpng, view_of_made());
         wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_SIMD_AUTO, &given);
         T_STR(describe(&box), wrong ? wrong : "", "");

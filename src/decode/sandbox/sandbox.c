@@ -405,9 +405,9 @@ static int check_reply(struct stk_sandbox_worker *helper, struct request *reques
                        struct stoker_error *error)
 {
     const struct stk_helper_reply *answer = &helper->answer;
-    bool whole = got == sizeof *answer, head = got == STK_HELPER_REPLY_HEAD;
+    bool complete = got == sizeof *answer, head = got == STK_HELPER_REPLY_HEAD;
 
-    if ((!whole && !head) || answer->protocol != STK_HELPER_PROTOCOL ||
+    if ((!complete && !head) || answer->protocol != STK_HELPER_PROTOCOL ||
         answer->sequence != helper->sequence) {
         return nonsense(helper, request->words, "not an answer to the command", error);
     }
@@ -418,7 +418,7 @@ static int check_reply(struct stk_sandbox_worker *helper, struct request *reques
     if (answer->kind == STK_HELPER_NEEDS_MEMORY && head && answer->value > request->granted_bytes) {
         return -EAGAIN;
     }
-    if (answer->kind == STK_HELPER_FAILED && whole) {
+    if (answer->kind == STK_HELPER_FAILED && complete) {
         return fail_from_reply(helper, request, error);
     }
     return nonsense(helper, request->words, "an unknown kind of answer", error);

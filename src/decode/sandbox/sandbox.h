@@ -73,9 +73,8 @@ struct stk_sandbox_parse_job {
     uint64_t buffer_bytes; /* of the arena, for the packed value */
     uint64_t granted_bytes, memory_bytes_max;
     const _Atomic bool *cancelled;
-    uint64_t needed_bytes; /* out, with -EAGAIN; more than is packed */
-    struct stk_view
-        packed; /* out, except `whole`; for stk_value_deserialize; valid as long as a canvas */
+    uint64_t needed_bytes;  /* out, with -EAGAIN; more than is packed */
+    struct stk_view packed; /* out; for stk_value_deserialize; valid as long as a canvas */
 };
 
 /* As stk_sandbox_worker_decode. Also returns MISSING if an npz has no such array. */

@@ -505,8 +505,8 @@ static void test_limits(void)
     struct stk_sandbox_worker *jail;
 
     T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
-    T_EQ("asks first", stk_sandbox_worker_decode(jail, &job, &error), -EAGAIN);
-    T_TRUE("asks first", job.needed_bytes > 0);
+    T_EQ("requests memory first", stk_sandbox_worker_decode(jail, &job, &error), -EAGAIN);
+    T_TRUE("requests memory first", job.needed_bytes > 0);
     job.bytes.bytes = ARENA_BYTES;
     T_EQ("too large", stk_sandbox_worker_decode(jail, &job, &error), STOKER_ERROR_LIMIT);
     job.bytes.bytes = SIZE_MAX;

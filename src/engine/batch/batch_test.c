@@ -88,7 +88,7 @@ static void test_arrays(void)
     stoker_batch_close(batch);
     T_EQ("returned", counts.returned, 1);
     T_EQ("out", stk_batch_pool_in_use(pool), 0);
-    T_TRUE("kept for re-use", atomic_load(&budget.bytes) > 0);
+    T_TRUE("retained for reuse", atomic_load(&budget.bytes) > 0);
     T_TRUE("trim", stk_batch_pool_trim(pool) > 100000);
     T_EQ("budget", atomic_load(&budget.bytes), 0);
     stk_batch_pool_close(pool);

@@ -189,8 +189,8 @@ int stk_bad_sample_file_commit(struct stk_bad_sample_file *out, struct stoker_er
 }
 
 /* 1: *data_out has the file; 0: it is not there. */
-static int read_whole(struct stk_io *io, const char *path, uint8_t **data_out, size_t *bytes_out,
-                      struct stoker_error *error)
+static int read_file(struct stk_io *io, const char *path, uint8_t **data_out, size_t *bytes_out,
+                     struct stoker_error *error)
 {
     struct stoker_error local = {0};
     struct stk_file *file = NULL;
@@ -234,7 +234,7 @@ int stk_bad_sample_file_read(struct stk_io *io, const char *path,
     struct stk_view rest = {NULL, 0};
     uint64_t sum = 0;
     size_t bytes = 0;
-    int status = read_whole(io, path, &data, &bytes, error);
+    int status = read_file(io, path, &data, &bytes, error);
 
     if (status == 1 && bytes >= sizeof magic + sizeof sum) {
         memcpy(&sum, data + bytes - sizeof sum, sizeof sum);

@@ -21,7 +21,7 @@ static struct stk_bad_sample *make(uint64_t sample, uint64_t offset, const char 
 {
     struct stoker_error error = {0};
 
-    stk_fail(&error, STOKER_ERROR_CORRUPT, "it is damaged", "mend it", "here");
+    stk_fail(&error, STOKER_ERROR_CORRUPT, "it is damaged", "repair it", "here");
     error.offset = offset;
     snprintf(error.shard, sizeof error.shard, "%s", shard);
     snprintf(error.key, sizeof error.key, "%s", key);
@@ -150,8 +150,8 @@ static void test_files(void)
             passes = n > 0 && status == 0 ? passes + 1 : 0;
             T_TRUE("nothing beside it", status < 0 || !is_there(world, "/out/list.tmp"));
             if (is_there(world, path)) {
-                T_EQ("whole", stk_bad_sample_file_read(world, path, count, &read, &error), 1);
-                T_EQ("whole", read, DAMAGES);
+                T_EQ("complete", stk_bad_sample_file_read(world, path, count, &read, &error), 1);
+                T_EQ("complete", read, DAMAGES);
             } else {
                 T_TRUE("failed", status < 0);
             }

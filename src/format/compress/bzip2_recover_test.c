@@ -62,7 +62,7 @@ static void take(struct stk_view stream, struct heard *heard)
         return;
     }
     found = memmem(text + heard->last_end, sizeof text - heard->last_end, out, bytes);
-    T_TRUE("a whole block is part of the text", found && bytes > 0);
+    T_TRUE("a complete block is part of the text", found && bytes > 0);
     heard->bytes += bytes;
     heard->last_end = found ? (uint64_t)(found - text) + bytes : 0;
 }
@@ -91,7 +91,7 @@ static struct heard listen(const uint8_t *data, size_t from, size_t bytes, size_
     return heard;
 }
 
-static void test_whole(void)
+static void test_undamaged(void)
 {
     for (unsigned streams = 1; streams <= 4; streams *= 2) {
         struct heard heard;
@@ -142,7 +142,7 @@ static void test_damage(void)
             }
             heard = listen(damaged, 0, packed_bytes, 4096);
             bad += heard.bad;
-            T_TRUE("what is whole is found", heard.bytes + 2 * BLOCK_BYTES >= TEXT_BYTES);
+            T_TRUE("intact blocks are found", heard.bytes + 2 * BLOCK_BYTES >= TEXT_BYTES);
             T_TRUE("what is damaged is not", heard.bytes < TEXT_BYTES);
             T_TRUE("one or two", heard.bad <= 2);
         }
@@ -202,7 +202,7 @@ static void test_no_memory(void)
 int main(void)
 {
     make_text();
-    test_whole();
+    test_undamaged();
     test_begin();
     test_damage();
     test_none();

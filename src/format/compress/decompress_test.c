@@ -262,28 +262,28 @@ static void test_memory(uint32_t packing)
     T_TRUE("some allocations failed, then none", n > 2 && n < 50);
 }
 
-struct purse {
+struct allowance {
     uint64_t bytes, peak, left; /* left: how often reserve() succeeds */
 };
 
-static bool purse_reserve(void *owner, uint64_t bytes)
+static bool allowance_reserve(void *owner, uint64_t bytes)
 {
-    struct purse *purse = owner;
+    struct allowance *allowance = owner;
 
-    if (purse->left == 0) {
+    if (allowance->left == 0) {
         return false;
     }
-    purse->left--;
-    purse->bytes += bytes;
-    purse->peak = stk_max(purse->peak, purse->bytes);
+    allowance->left--;
+    allowance->bytes += bytes;
+    allowance->peak = stk_max(allowance->peak, allowance->bytes);
     return true;
 }
 
-static void purse_release(void *owner, uint64_t bytes)
+static void allowance_release(void *owner, uint64_t bytes)
 {
-    struct purse *purse = owner;
+    struct allowance *allowance = owner;
 
-    purse->bytes -= bytes;
+    allowance->bytes -= bytes;
 }
 
 /* All memory of a library is reserved before and released; a refusal at any time is BUDGET. */
@@ -294,8 +294,8 @@ static void test_grant(uint32_t packing)
     int status = -1;
 
     for (uint64_t n = 0; status < 0 && n < 50; n++) {
-        struct purse purse = {.left = n};
-        struct stk_budget_hooks grant = {purse_reserve, purse_release, &purse};
+        struct allowance allowance = {.left = n};
+        struct stk_budget_hooks grant = {allowance_reserve, allowance_release, &allowance};
         struct stk_decompress_limits limits = {.grant = &grant};
         struct stk_view in = {packed, bytes};
         struct stk_decompress *unpack = NULL;
@@ -308,14 +308,14 @@ static void test_grant(uint32_t packing)
             status = more < 0 ? more : 0;
         }
         stk_decompress_close(unpack);
-        T_EQ(name, purse.bytes, 0);
+        T_EQ(name, allowance.bytes, 0);
         if (status < 0) {
             T_EQ(name, status, STOKER_ERROR_BUDGET);
             T_ERROR(name, &error);
         } else {
             T_TRUE("some refusals came before", n > 1);
             T_EQ(name, sum, DATA_BYTES);
-            T_TRUE("at least its state and window", purse.peak > 8000);
+            T_TRUE("at least its state and window", allowance.peak > 8000);
         }
     }
     T_EQ(name, status, 0);

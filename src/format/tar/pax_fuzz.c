@@ -73,12 +73,12 @@ static bool add_header(struct tar *tar, uint8_t type, size_t size)
 
 static void add_content(struct tar *tar, const uint8_t *data, size_t bytes)
 {
-    size_t whole = (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    size_t padded = (bytes + BLOCK - 1) / BLOCK * BLOCK;
 
-    if (tar->bytes + whole <= sizeof tar->data) {
+    if (tar->bytes + padded <= sizeof tar->data) {
         memcpy(tar->data + tar->bytes, data, bytes);
-        memset(tar->data + tar->bytes + bytes, 0, whole - bytes);
-        tar->bytes += whole;
+        memset(tar->data + tar->bytes + bytes, 0, padded - bytes);
+        tar->bytes += padded;
     }
 }
 

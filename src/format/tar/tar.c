@@ -48,7 +48,7 @@ struct stk_tar {
     uint64_t size;                /* of the object; UINT64_MAX: unknown */
     uint64_t position;            /* of the next byte to take */
     struct stk_view input;        /* the object from `position` on; borrowed until NEED */
-    bool asked;                   /* the last event was NEED */
+    bool needs_bytes;             /* the last event was NEED */
     bool marked;                  /* the last block was an end marker's */
     uint32_t state;               /* enum tar_state */
     int status;                   /* that of the failure */
@@ -149,8 +149,8 @@ int stk_tar_step(struct stk_tar *tar, struct stk_view bytes, struct stk_tar_step
     int status = 0;
 
     memset(step_out, 0, sizeof *step_out);
-    if (tar->asked) {
-        tar->asked = false;
+    if (tar->needs_bytes) {
+        tar->needs_bytes = false;
         tar->input = bytes;
         tar->input.bytes = stk_min(bytes.bytes, tar->size - tar->position);
         if (bytes.bytes == 0) {
@@ -209,7 +209,7 @@ static const uint8_t *gather(struct stk_tar *tar, uint8_t *hold, size_t want,
         step->event = STK_TAR_NEED;
         step->offset = tar->position;
         step->bytes = stk_min(want - tar->held, left);
-        tar->asked = true;
+        tar->needs_bytes = true;
     }
     return NULL;
 }
@@ -239,7 +239,7 @@ static bool has_records(const struct tar_override *override)
 
 void stk_tar_start_at(struct stk_tar *tar, uint64_t offset)
 {
-    STK_ASSERT(tar->state == AT_HEADER && !tar->asked && offset <= tar->size);
+    STK_ASSERT(tar->state == AT_HEADER && !tar->needs_bytes && offset <= tar->size);
     tar->position = offset;
 }
 

@@ -32,7 +32,7 @@ struct piece {
 struct row {
     const char *name;
     struct piece pieces[PIECES_MAX];
-    uint64_t cut; /* bytes kept; 0: all */
+    uint64_t cut; /* bytes that stay; 0: all */
     const char *want;
 };
 
@@ -572,7 +572,7 @@ static int read_tar(const char *name, const uint8_t *bytes, size_t count, size_t
 
 static void test_rows(void)
 {
-    static char whole[LOG_BYTES_MAX], other[LOG_BYTES_MAX];
+    static char full_log[LOG_BYTES_MAX], other[LOG_BYTES_MAX];
 
     T_EACH(row, row, rows)
     {
@@ -582,19 +582,19 @@ static void test_rows(void)
         int status;
 
         memcpy(exact, tar, bytes);
-        status = read_tar(row->name, exact, bytes, SIZE_MAX, true, whole);
-        T_STR(row->name, whole, row->want);
+        status = read_tar(row->name, exact, bytes, SIZE_MAX, true, full_log);
+        T_STR(row->name, full_log, row->want);
         for (size_t chunk = 1; chunk <= 1024; chunk++) {
             read_tar(row->name, exact, bytes, chunk, true, other);
-            if (strcmp(whole, other) != 0) {
-                T_STR(row->name, other, whole);
+            if (strcmp(full_log, other) != 0) {
+                T_STR(row->name, other, full_log);
                 break;
             }
         }
-        T_EQ(row->name, read_tar(row->name, exact, bytes, SIZE_MAX, false, whole), status);
+        T_EQ(row->name, read_tar(row->name, exact, bytes, SIZE_MAX, false, full_log), status);
         for (size_t chunk = 1; chunk <= 1024; chunk += 13) {
             read_tar(row->name, exact, bytes, chunk, false, other);
-            T_STR(row->name, other, whole);
+            T_STR(row->name, other, full_log);
         }
         free(exact);
         free(tar);

@@ -205,7 +205,7 @@ int main(void)
         }
         remove(script_path);
     } else {
-        printf("no /usr/bin/python3: only our own reader was asked\n");
+        printf("no /usr/bin/python3: only the reader of the library ran\n");
     }
     fclose(file);
     remove(path);

@@ -24,13 +24,13 @@ struct stk_tar_loss {
 struct walk {
     struct stk_tar_recover *rescue;
     const struct stk_tar_recover_source *source;
-    struct stk_tar *tar; /* owned */
-    uint64_t base;       /* its start */
-    uint8_t *window;     /* owned */
-    uint64_t at;         /* of the window */
-    size_t bytes;        /* in it */
-    uint64_t asked;      /* up to the last offset that the parser requested */
-    uint64_t places;     /* of damage */
+    struct stk_tar *tar;    /* owned */
+    uint64_t base;          /* its start */
+    uint8_t *window;        /* owned */
+    uint64_t at;            /* of the window */
+    size_t bytes;           /* in it */
+    uint64_t requested_end; /* up to the last offset that the parser requested */
+    uint64_t places;        /* of damage */
 };
 
 bool stk_tar_recover_is_possible(int status)
@@ -296,25 +296,25 @@ static int classify_samples(struct walk *walk, bool all, struct stoker_error *er
 static int fill(struct walk *walk, uint64_t offset, uint64_t bytes, struct stoker_error *error)
 {
     uint64_t end = walk->at + walk->bytes;
-    size_t kept = 0, got = 0, room;
+    size_t retained = 0, got = 0, room;
     int status;
 
     if (bytes > STK_TAR_RECOVER_WINDOW_BYTES) {
         bytes = STK_TAR_RECOVER_WINDOW_BYTES; /* a long header is read in parts */
     }
     if (offset >= walk->at && offset < end) { /* a compressed tar is not read twice */
-        kept = (size_t)(end - offset);
-        memmove(walk->window, walk->window + (offset - walk->at), kept);
+        retained = (size_t)(end - offset);
+        memmove(walk->window, walk->window + (offset - walk->at), retained);
     }
     walk->at = offset;
-    walk->bytes = kept;
-    if (kept >= bytes && kept > 0) {
+    walk->bytes = retained;
+    if (retained >= bytes && retained > 0) {
         return 0;
     }
     /* Bytes after the damage of a compressed tar would be read from its begin again. */
     room = walk->source->bytes == UINT64_MAX ? bytes : STK_TAR_RECOVER_WINDOW_BYTES;
-    status = walk->source->read(walk->source->context, offset + kept, walk->window + kept,
-                                room - kept, &got, error);
+    status = walk->source->read(walk->source->context, offset + retained, walk->window + retained,
+                                room - retained, &got, error);
     walk->bytes += status < 0 ? 0 : got;
     return status;
 }
@@ -376,7 +376,8 @@ static int handle_damage(struct walk *walk, struct stoker_error *found, struct s
         return status;
     }
     /* The payload of an extended header is no header: it is not searched. */
-    return resume(walk, stk_max(at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES, walk->asked), error);
+    return resume(walk, stk_max(at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES, walk->requested_end),
+                  error);
 }
 
 static int scan_tar(struct walk *walk, struct stoker_error *error)
@@ -399,7 +400,7 @@ static int scan_tar(struct walk *walk, struct stoker_error *error)
             continue;
         }
         if (result == 0) {
-            walk->asked = stk_round_up(walk->base + step.offset + step.bytes, BLOCK_BYTES);
+            walk->requested_end = stk_round_up(walk->base + step.offset + step.bytes, BLOCK_BYTES);
             result = fill(walk, walk->base + step.offset, step.bytes, &found);
             input = (struct stk_view){walk->window, walk->bytes};
         }

@@ -51,8 +51,8 @@ static int run(struct stk_tar_recover *rescue, struct memory *memory, bool packe
     return stk_tar_recover_run(rescue, &source, error);
 }
 
-/* Keys of kept samples, "k0 k1 ..."; those of damages, with "?" for none. */
-static const char *kept(const struct stk_tar_recover *rescue, char text[TEXT_MAX])
+/* Keys of retained samples, "k0 k1 ..."; keys of damaged ones, "?" if unknown. */
+static const char *retained_text(const struct stk_tar_recover *rescue, char text[TEXT_MAX])
 {
     size_t used = 0;
 
@@ -157,7 +157,7 @@ static void test_rows(void)
             memory.status = row->fail;
         }
         T_EQ(row->name, run(&rescue, &memory, row->packed, &error), 0);
-        T_STR(row->name, kept(&rescue, text), row->want);
+        T_STR(row->name, retained_text(&rescue, text), row->want);
         T_STR(row->name, listed(&rescue, text), row->want_listed);
         for (uint64_t i = 0; i < rescue.bad_samples.count; i++) {
             T_STR(row->name, rescue.bad_samples.items[i]->shard, "a.tar");
@@ -168,8 +168,9 @@ static void test_rows(void)
     }
 }
 
-/* Each kept sample has all its members at their places, whatever was changed. */
-static void check_kept(const struct stk_tar_recover *rescue, const struct t_tar *tar, uint64_t at)
+/* Each retained sample has all its members at their places, whatever was changed. */
+static void check_retained(const struct stk_tar_recover *rescue, const struct t_tar *tar,
+                           uint64_t at)
 {
     for (uint64_t i = 0; i < rescue->member_count; i++) {
         const struct stk_tar_recover_member *member = &rescue->members[i];
@@ -193,7 +194,7 @@ static void check_kept(const struct stk_tar_recover *rescue, const struct t_tar 
         for (uint64_t j = 0; j < rescue->member_count; j++) {
             members += rescue->members[j].sample == i;
         }
-        T_TRUE("a kept sample has both", rescue->samples[i].lost || members == 2);
+        T_TRUE("a retained sample has both", rescue->samples[i].lost || members == 2);
     }
 }
 
@@ -214,13 +215,13 @@ static void test_all_bytes(void)
         tar.data[at] ^= 0x10;
         memory.bytes = tar.bytes;
         T_EQ("changed", run(&rescue, &memory, false, &error), 0);
-        check_kept(&rescue, &tar, at);
-        T_TRUE("most stay", strlen(kept(&rescue, text)) >= 3 * 7 - 1);
+        check_retained(&rescue, &tar, at);
+        T_TRUE("most stay", strlen(retained_text(&rescue, text)) >= 3 * 7 - 1);
         stk_tar_recover_deinit(&rescue);
         tar.data[at] ^= 0x10;
         memory.bytes = at;
         T_EQ("cut", run(&rescue, &memory, false, &error), 0);
-        check_kept(&rescue, &tar, at);
+        check_retained(&rescue, &tar, at);
         T_TRUE("listed", rescue.bad_samples.count > 0 || at >= tar.bytes - 2 * BLOCK);
         stk_tar_recover_deinit(&rescue);
     }
@@ -280,7 +281,7 @@ static const struct named_row {
     {"a sample of one, its own", false, 14, "long0 long1 long2 long4 long5 long6 long7 long8", "?"},
 };
 
-/* Nothing is kept under a wrong name. */
+/* No sample is retained under a wrong name. */
 static void test_names(void)
 {
     T_EACH(named_row, row, named_rows)
@@ -304,7 +305,7 @@ static void test_names(void)
         memory.data = tar.data;
         memory.bytes = tar.bytes;
         T_EQ(row->name, run(&rescue, &memory, false, &error), 0);
-        T_STR(row->name, kept(&rescue, text), row->want);
+        T_STR(row->name, retained_text(&rescue, text), row->want);
         T_STR(row->name, listed(&rescue, text), row->want_listed);
         stk_tar_recover_deinit(&rescue);
         t_tar_free(&tar);
@@ -335,7 +336,7 @@ static void test_places(void)
     memory.data = tar.data;
     memory.bytes = tar.bytes;
     T_EQ("places", run(&rescue, &memory, false, &error), 0);
-    T_STR("places", kept(&rescue, text), "j k");
+    T_STR("places", retained_text(&rescue, text), "j k");
     T_EQ("places", rescue.bad_samples.count, STK_TAR_RECOVER_DAMAGES_MAX);
     T_HAS("the last", rescue.bad_samples.items[rescue.bad_samples.count - 1]->what,
           "the rest is skipped");

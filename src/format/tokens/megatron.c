@@ -202,9 +202,9 @@ int stk_megatron_document(const struct stk_megatron *megatron, uint64_t document
 {
     uint64_t first = stk_u64_at(megatron->documents, document);
     uint64_t end = stk_u64_at(megatron->documents, document + 1);
-    struct stk_token_span whole = {0}, span;
+    struct stk_token_span joined = {0}, span;
 
-    *span_out = whole;
+    *span_out = joined;
     if (first > end || end > megatron->sequence_count) {
         return damaged(error, "documents", first > end ? document : document + 1,
                        first > end ? first : end);
@@ -215,12 +215,12 @@ int stk_megatron_document(const struct stk_megatron *megatron, uint64_t document
         if (status < 0) {
             return status;
         }
-        if (i > first && span.first != whole.first + whole.count) {
+        if (i > first && span.first != joined.first + joined.count) {
             return damaged(error, "sequence pointers", i, span.first);
         }
-        whole.first = i == first ? span.first : whole.first;
-        whole.count += span.count; /* both are inside the run: the sum cannot wrap */
+        joined.first = i == first ? span.first : joined.first;
+        joined.count += span.count; /* both are inside the run: the sum cannot wrap */
     }
-    *span_out = whole;
+    *span_out = joined;
     return 0;
 }

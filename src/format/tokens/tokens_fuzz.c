@@ -71,7 +71,7 @@ static void try_head(struct stk_view file, uint32_t dtype)
 {
     size_t bytes = stk_min(file.bytes, HEAD_BYTES);
     uint8_t *head = stk_alloc(bytes, 1);
-    struct stk_token_array run, whole;
+    struct stk_token_array run, full_run;
     struct stoker_error error = {0};
     uint64_t data_at;
     int status;
@@ -86,9 +86,9 @@ static void try_head(struct stk_view file, uint32_t dtype)
     if (status == STOKER_ERROR_LIMIT) {
         return;
     }
-    STK_ASSERT(stk_tokens_open_any(&whole, file, dtype, &error) == status);
-    STK_ASSERT(status < 0 || (run.count == whole.count && run.dtype == whole.dtype &&
-                              data_at == (uint64_t)(whole.data - file.data)));
+    STK_ASSERT(stk_tokens_open_any(&full_run, file, dtype, &error) == status);
+    STK_ASSERT(status < 0 || (run.count == full_run.count && run.dtype == full_run.dtype &&
+                              data_at == (uint64_t)(full_run.data - file.data)));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

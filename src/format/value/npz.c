@@ -93,15 +93,15 @@ static int read_entry(struct stk_view directory, uint64_t *at, struct entry *ent
                       struct stoker_error *error)
 {
     const uint8_t *header = directory.data + *at;
-    uint64_t name_bytes, extra_bytes, whole;
+    uint64_t name_bytes, extra_bytes, entry_bytes;
 
     if (directory.bytes - *at < CENTRAL_BYTES || memcmp(header, "PK\1\2", 4) != 0) {
         return damaged(error, STOKER_NO_OFFSET, "its directory ends too early");
     }
     name_bytes = stk_little16(header + 28);
     extra_bytes = stk_little16(header + 30);
-    whole = CENTRAL_BYTES + name_bytes + extra_bytes + stk_little16(header + 32);
-    if (directory.bytes - *at < whole) {
+    entry_bytes = CENTRAL_BYTES + name_bytes + extra_bytes + stk_little16(header + 32);
+    if (directory.bytes - *at < entry_bytes) {
         return damaged(error, STOKER_NO_OFFSET, "its directory ends too early");
     }
     *entry = (struct entry){
@@ -114,7 +114,7 @@ static int read_entry(struct stk_view directory, uint64_t *at, struct entry *ent
         .bytes = stk_little32(header + 24),
         .offset = stk_little32(header + 42),
     };
-    *at += whole;
+    *at += entry_bytes;
     return read_zip64(entry) ? 0 : damaged(error, STOKER_NO_OFFSET, "a size is missing");
 }
 

@@ -73,7 +73,7 @@ static void test_numbers(void)
     }
 }
 
-static void test_whole_numbers(void)
+static void test_integers(void)
 {
     static const struct {
         const char *text;
@@ -219,28 +219,28 @@ static void test_at(void)
 
     for (size_t i = 0; i < STK_COUNT(documents); i++) {
         struct stk_view bytes = view_of(documents[i], strlen(documents[i]));
-        struct stk_value whole, part;
+        struct stk_value full_value, part;
         struct stoker_error error = {0};
         struct stk_value_shape shape;
         int64_t number = 0;
 
         T_EQ("open",
-             stk_value_open(&whole, i ? STK_VALUE_MSGPACK : STK_VALUE_JSON, bytes, NULL,
+             stk_value_open(&full_value, i ? STK_VALUE_MSGPACK : STK_VALUE_JSON, bytes, NULL,
                             MEMORY_BYTES_MAX, &error),
              0);
-        T_EQ("c", stk_value_find(&whole, "c", &part, &error), 0);
+        T_EQ("c", stk_value_find(&full_value, "c", &part, &error), 0);
         T_EQ("c", stk_value_int(&part, &number, &error), 0);
         T_EQ("c", number, 7);
-        T_EQ("a.b", stk_value_find(&whole, "a.b", &part, &error), 0);
+        T_EQ("a.b", stk_value_find(&full_value, "a.b", &part, &error), 0);
         T_EQ("a.b", stk_value_get_shape(&part, &shape, &error), 0);
         T_EQ("a.b", shape.count, 2);
         T_EQ("a.b.1 of a part", stk_value_find(&part, "a.b.1", &part, &error), 0);
         T_EQ("a.b.1", stk_value_int(&part, &number, &error), 0);
         T_EQ("a.b.1", number, 2);
-        T_EQ("none", stk_value_find(&whole, "d", &part, &error), STOKER_ERROR_MISSING);
+        T_EQ("none", stk_value_find(&full_value, "d", &part, &error), STOKER_ERROR_MISSING);
         T_ERROR("none", &error);
-        T_EQ("whole", stk_value_validate(&whole, &error), 0);
-        stk_value_close(&whole);
+        T_EQ("complete", stk_value_validate(&full_value, &error), 0);
+        stk_value_close(&full_value);
     }
 }
 
@@ -624,8 +624,8 @@ static void test_npz(void)
         other = zip, other.bytes[zip.method - zip.bytes] = 12;
         T_EQ("bzip2", open_zip(&other, NULL, &error), STOKER_ERROR_UNSUPPORTED);
         other = zip, other.bytes[zip.offset - zip.bytes + 3] = 0x7f;
-        T_EQ("far away", open_zip(&other, NULL, &error), STOKER_ERROR_CORRUPT);
-        T_ERROR("far away", &error);
+        T_EQ("a large offset", open_zip(&other, NULL, &error), STOKER_ERROR_CORRUPT);
+        T_ERROR("a large offset", &error);
     }
 }
 
@@ -766,7 +766,7 @@ int main(void)
 {
     test_products();
     test_numbers();
-    test_whole_numbers();
+    test_integers();
     test_values_beyond();
     test_naturals();
     test_text();

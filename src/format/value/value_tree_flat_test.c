@@ -201,7 +201,7 @@ static void test_forged(void)
         {"more children than nodes", 2, 2, 4},
         {"children without end", 0, 2, UINT64_MAX},
         {"pairs where there were items", 0, 0, STK_VALUE_NODE_MAP},
-        {"fewer children: nodes of nobody", 2, 2, 2},
+        {"fewer children: nodes without a parent", 2, 2, 2},
         {"no such kind", 3, 0, 77},
         {"no such number", 3, 0, STK_VALUE_NODE_NUMBER | 9ull << 32},
         {"text outside", 3, 0, STK_VALUE_NODE_TEXT},

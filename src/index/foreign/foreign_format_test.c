@@ -314,8 +314,8 @@ static void test_headers(void)
     T_EACH(fit_row, row, rows)
     {
         struct t_tar tar = {0};
-        struct stk_header_claim told = {stk_view_of_text(row->key),
-                                        stk_view_of_text(row->extension), row->bytes};
+        struct stk_header_claim claim = {stk_view_of_text(row->key),
+                                         stk_view_of_text(row->extension), row->bytes};
         const char *why = "";
         size_t bytes = 0;
 
@@ -326,7 +326,7 @@ static void test_headers(void)
             bytes += 512;
         }
         T_EQ(row->name,
-             stk_header_check((struct stk_view){tar.data, bytes - row->cut}, &told, &why),
+             stk_header_check((struct stk_view){tar.data, bytes - row->cut}, &claim, &why),
              row->why != NULL);
         if (row->why) {
             T_HAS(row->name, why, row->why);

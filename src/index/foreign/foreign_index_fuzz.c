@@ -76,10 +76,10 @@ static void read_wids(struct stk_view text)
 
 static void read_headers(struct stk_view headers)
 {
-    static const struct stk_header_claim told = {
+    static const struct stk_header_claim claim = {
         {(const uint8_t *)"a/b", 3}, {(const uint8_t *)"jpg", 3}, 5};
     const char *why = NULL;
-    int status = stk_header_check(headers, &told, &why);
+    int status = stk_header_check(headers, &claim, &why);
 
     STK_ASSERT(status == 0 || (status == 1 && why[0]));
 }
@@ -95,7 +95,7 @@ static struct stk_io *open_world(const char *path, struct stk_view text)
 }
 
 /* For a tar of a.txt and a.cls. */
-static void read_told(struct stk_view text)
+static void read_foreign(struct stk_view text)
 {
     static uint8_t tar[8 * STK_TAR_BLOCK];
     static const char *const names[] = {"a.txt", "a.cls"};
@@ -103,7 +103,7 @@ static void read_told(struct stk_view text)
     struct stk_io *world = open_world("/s.idx", text);
     struct stoker_error error = {0};
     struct stk_index *index = NULL;
-    struct stk_foreign_index *told = NULL;
+    struct stk_foreign_index *claim = NULL;
     int status;
 
     for (size_t i = 0; i < STK_COUNT(names); i++) {
@@ -113,14 +113,14 @@ static void read_told(struct stk_view text)
     }
     stk_sim_add(world, "/s.tar", tar, sizeof tar);
     STK_ASSERT(stk_index_open(&index, &options, NULL) == 0);
-    STK_ASSERT(stk_foreign_index_open(&told, world, NULL) == 0);
-    status = stk_foreign_index_read(told, index, 0, "/s.tar", &error);
+    STK_ASSERT(stk_foreign_index_open(&claim, world, NULL) == 0);
+    status = stk_foreign_index_read(claim, index, 0, "/s.tar", &error);
     check_error(status, &error);
     if (status == 1 && stk_index_finish(index, 0, NULL) == 0) {
         STK_ASSERT(stk_index_shard_is_unverified(index, 0) && stk_index_members(index) <= 2);
         STK_ASSERT(stk_index_bytes(index) <= 10);
     }
-    stk_foreign_index_close(told);
+    stk_foreign_index_close(claim);
     stk_index_close(index);
     stk_io_close(world);
 }
@@ -130,17 +130,17 @@ static void read_starts(struct stk_view text)
 {
     struct stk_io *world = open_world("/s.tar.idx", text);
     struct stk_foreign_index_starts starts;
-    struct stk_foreign_index *told = NULL;
+    struct stk_foreign_index *claim = NULL;
 
     STK_ASSERT(stk_sim_add(world, "/s.tar", "", 0) == 0);
-    STK_ASSERT(stk_foreign_index_open(&told, world, NULL) == 0);
-    STK_ASSERT(stk_foreign_index_find_starts(told, "/s.tar", 1 << 20, &starts, NULL) == 0);
+    STK_ASSERT(stk_foreign_index_open(&claim, world, NULL) == 0);
+    STK_ASSERT(stk_foreign_index_find_starts(claim, "/s.tar", 1 << 20, &starts, NULL) == 0);
     STK_ASSERT(starts.count <= STK_FOREIGN_INDEX_STARTS_MAX && starts.count <= text.bytes / 8);
     for (uint64_t i = 0; i < starts.count; i++) {
         STK_ASSERT(starts.starts[i] <= 1 << 20 && starts.starts[i] % STK_TAR_BLOCK == 0);
         STK_ASSERT(i == 0 || starts.starts[i] > starts.starts[i - 1]);
     }
-    stk_foreign_index_close(told);
+    stk_foreign_index_close(claim);
     stk_io_close(world);
 }
 
@@ -180,7 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         read_headers(text);
         break;
     case 4:
-        read_told(text);
+        read_foreign(text);
         break;
     default:
         read_shards(text);

@@ -61,15 +61,15 @@ static int scan(struct stk_io *world, const char *path, struct stk_index **index
 {
     struct stk_index_options options = {.shard_count = 1};
     struct stk_index *index = NULL;
-    struct stk_foreign_index *told = NULL;
+    struct stk_foreign_index *foreign = NULL;
     int status = stk_index_open(&index, &options, error);
 
     note[0] = '\0';
     *index_out = NULL;
-    status = status < 0 ? status : stk_foreign_index_open(&told, world, error);
-    status = status < 0 ? status : stk_foreign_index_read(told, index, 0, path, error);
-    snprintf(note, 1024, "%s", stk_foreign_index_note(told));
-    stk_foreign_index_close(told);
+    status = status < 0 ? status : stk_foreign_index_open(&foreign, world, error);
+    status = status < 0 ? status : stk_foreign_index_read(foreign, index, 0, path, error);
+    snprintf(note, 1024, "%s", stk_foreign_index_note(foreign));
+    stk_foreign_index_close(foreign);
     if (status == 1) {
         int end = stk_index_finish(index, 0, error);
 
@@ -143,32 +143,32 @@ static int prove_all(struct stk_io *world, const char *path, const struct stk_in
 static void test_true(void)
 {
     struct stk_io *world = open_world();
-    struct stk_index *told, *read = truth("/d/s-0.x.tar");
+    struct stk_index *foreign, *read = truth("/d/s-0.x.tar");
     struct stoker_error error = {0};
     char note[1024];
 
     add_tar(world, "/d/s-0.x.tar");
-    T_EQ("none there", scan(world, "/d/s-0.x.tar", &told, note, &error), 0);
+    T_EQ("none there", scan(world, "/d/s-0.x.tar", &foreign, note, &error), 0);
     T_STR("nothing to note", note, "");
     T_EQ("add", stk_sim_add(world, "/d/s-0.idx", plain, sizeof plain - 1), 0);
-    if (T_EQ("told", scan(world, "/d/s-0.x.tar", &told, note, &error), 1)) {
+    if (T_EQ("reported", scan(world, "/d/s-0.x.tar", &foreign, note, &error), 1)) {
         T_STR("nothing to note", note, "");
-        T_TRUE("unproved",
-               stk_index_shard_is_unverified(told, 0) && stk_foreign_index_unverified(told) == 1);
+        T_TRUE("unproved", stk_index_shard_is_unverified(foreign, 0) &&
+                               stk_foreign_index_unverified(foreign) == 1);
         T_TRUE("proved",
                !stk_index_shard_is_unverified(read, 0) && stk_foreign_index_unverified(read) == 0);
         T_TRUE("the same data set",
-               memcmp(stk_index_identity(told), stk_index_identity(read), 32) == 0);
-        T_EQ("samples", stk_index_samples(told), 4);
-        T_EQ("prove", prove_all(world, "/d/s-0.x.tar", told, &error), 0);
-        stk_index_close(told);
+               memcmp(stk_index_identity(foreign), stk_index_identity(read), 32) == 0);
+        T_EQ("samples", stk_index_samples(foreign), 4);
+        T_EQ("prove", prove_all(world, "/d/s-0.x.tar", foreign, &error), 0);
+        stk_index_close(foreign);
     }
     stk_index_close(read);
     stk_io_close(world);
 }
 
 /* The actual shard; the text describes a0 ... a3. */
-enum shard { AS_TOLD, LONGER, NO_END, CUT, OTHER_TAR_BEHIND, PACKED };
+enum shard { AS_LISTED, LONGER, NO_END, CUT, OTHER_TAR_BEHIND, PACKED };
 
 /* As by a program: with a new mtime. */
 static void write_again(struct stk_io *world, const char *path, struct stk_view bytes)
@@ -188,21 +188,21 @@ static void test_refused(void)
         bool older;
         const char *note;
     } rows[] = {
-        {"older", NULL, AS_TOLD, true, "older than its shard"},
+        {"older", NULL, AS_LISTED, true, "older than its shard"},
         {"longer", NULL, LONGER, false, "continues after it"},
         {"no end", NULL, NO_END, false, "ends before"},
         {"cut", NULL, CUT, false, "shorter"},
         {"two tars", NULL, OTHER_TAR_BEHIND, false, "continues after it"},
         {"packed", NULL, PACKED, false, "shorter"},
-        {"another format", "0 152\n", AS_TOLD, false, "version"},
-        {"no names", "v1.1 1\njpg 512 700\n", AS_TOLD, false, "version"},
-        {"another name", "v1.2 1\njpg 512 700 b0.jpg\n", AS_TOLD, false, "another name"},
-        {"another size", "v1.2 1\njpg 512 701 a0.jpg\n", AS_TOLD, false, "size"},
-        {"no header", "v1.2 1\njpg 1024 700 a0.jpg\n", AS_TOLD, false, "leaves out"},
-        {"left out", "v1.2 1\njpg 3072 512 a1.jpg\n", AS_TOLD, false, "leaves out"},
-        {"too far", "v1.2 2\njpg 512 700 a0.jpg\njpg 12800 1 a3.jpg\n", AS_TOLD, false,
-         "are between"},
-        {"climbs", "v1.2 1\njpg 512 700 ../a0.jpg\n", AS_TOLD, false, "name"},
+        {"another format", "0 152\n", AS_LISTED, false, "version"},
+        {"no names", "v1.1 1\njpg 512 700\n", AS_LISTED, false, "version"},
+        {"another name", "v1.2 1\njpg 512 700 b0.jpg\n", AS_LISTED, false, "another name"},
+        {"another size", "v1.2 1\njpg 512 701 a0.jpg\n", AS_LISTED, false, "size"},
+        {"no header", "v1.2 1\njpg 1024 700 a0.jpg\n", AS_LISTED, false, "leaves out"},
+        {"left out", "v1.2 1\njpg 3072 512 a1.jpg\n", AS_LISTED, false, "leaves out"},
+        {"too large an offset", "v1.2 2\njpg 512 700 a0.jpg\njpg 12800 1 a3.jpg\n", AS_LISTED,
+         false, "are between"},
+        {"climbs", "v1.2 1\njpg 512 700 ../a0.jpg\n", AS_LISTED, false, "name"},
     };
 
     T_EACH(refusal, row, rows)
@@ -316,7 +316,7 @@ static void test_found_out(void)
 static void test_failures(void)
 {
     for (int memory = 0; memory < 2; memory++) {
-        uint32_t told = 0, refused = 0, failed = 0;
+        uint32_t foreign = 0, refused = 0, failed = 0;
 
         for (uint64_t n = 1; n < 200; n++) {
             struct stk_io *world = open_world();
@@ -337,7 +337,7 @@ static void test_failures(void)
             status = scan(world, "/d/s.tar", &index, note, &error);
             stk_mem_fail_nth(0);
             stk_sim_fail_nth(world, 0);
-            told += status == 1;
+            foreign += status == 1;
             refused += status == 0;
             failed += status < 0;
             if (status < 0) {
@@ -347,7 +347,7 @@ static void test_failures(void)
             T_EQ("alive", stk_mem_alive(), alive);
             stk_io_close(world);
         }
-        T_TRUE("each came", told > 0 && (memory ? failed > 5 : refused + failed > 5));
+        T_TRUE("each came", foreign > 0 && (memory ? failed > 5 : refused + failed > 5));
     }
 }
 
@@ -371,9 +371,9 @@ static void test_shards(void)
         T_STR("relative", shards.paths[1], "/d/a.tar");
         T_STR("absolute", shards.paths[2], "/e/b.tar");
         T_STR("not there: left to the listing", shards.paths[3], "/d/{0..9}.json");
-        T_TRUE("told", shards.samples[1] == 4 && shards.bytes[1] == 1024);
-        T_TRUE("untold", shards.bytes[2] == STK_WIDS_INDEX_UNKNOWN &&
-                             shards.samples[0] == STK_WIDS_INDEX_UNKNOWN);
+        T_TRUE("reported", shards.samples[1] == 4 && shards.bytes[1] == 1024);
+        T_TRUE("unknown", shards.bytes[2] == STK_WIDS_INDEX_UNKNOWN &&
+                              shards.samples[0] == STK_WIDS_INDEX_UNKNOWN);
     }
     stk_wids_shards_deinit(&shards);
     T_EQ("no JSON", stk_wids_shards_expand(&shards, world, &bad, 1, &error), STOKER_ERROR_FORMAT);
@@ -404,20 +404,20 @@ static void test_compare(void)
     uint64_t samples = 4, bytes = stk_index_shard_bytes(index, 0);
     struct stk_wids_shards shards = {
         .paths = &path, .samples = &samples, .bytes = &bytes, .count = 1, .from_json = true};
-    struct stk_foreign_index *told;
+    struct stk_foreign_index *foreign;
 
-    T_EQ("open", stk_foreign_index_open(&told, world, NULL), 0);
-    stk_foreign_index_compare(told, &shards, index);
-    T_STR("as it is", stk_foreign_index_note(told), "");
+    T_EQ("open", stk_foreign_index_open(&foreign, world, NULL), 0);
+    stk_foreign_index_compare(foreign, &shards, index);
+    T_STR("as it is", stk_foreign_index_note(foreign), "");
     bytes++;
-    stk_foreign_index_compare(told, &shards, index);
-    T_HAS("size", stk_foreign_index_note(told), "bytes, not");
-    stk_foreign_index_close(told);
-    T_EQ("open", stk_foreign_index_open(&told, world, NULL), 0);
+    stk_foreign_index_compare(foreign, &shards, index);
+    T_HAS("size", stk_foreign_index_note(foreign), "bytes, not");
+    stk_foreign_index_close(foreign);
+    T_EQ("open", stk_foreign_index_open(&foreign, world, NULL), 0);
     samples = 5;
-    stk_foreign_index_compare(told, &shards, index);
-    T_HAS("count", stk_foreign_index_note(told), "4 samples, not 5");
-    stk_foreign_index_close(told);
+    stk_foreign_index_compare(foreign, &shards, index);
+    T_HAS("count", stk_foreign_index_note(foreign), "4 samples, not 5");
+    stk_foreign_index_close(foreign);
     stk_index_close(index);
     stk_io_close(world);
 }
@@ -456,7 +456,7 @@ static void test_starts(void)
     {
         struct stk_io *world = open_world();
         struct stk_foreign_index_starts starts;
-        struct stk_foreign_index *told = NULL;
+        struct stk_foreign_index *foreign = NULL;
         char index[64];
 
         snprintf(index, sizeof index, "%s.idx", strcmp(row->path, "/d/t.tar") ? row->path : "/x");
@@ -474,16 +474,16 @@ static void test_starts(void)
         } else {
             stk_sim_add(world, index, row->offsets, row->bytes);
         }
-        T_EQ(row->name, stk_foreign_index_open(&told, world, NULL), 0);
-        T_EQ(row->name, stk_foreign_index_find_starts(told, row->path, 14336, &starts, NULL), 0);
+        T_EQ(row->name, stk_foreign_index_open(&foreign, world, NULL), 0);
+        T_EQ(row->name, stk_foreign_index_find_starts(foreign, row->path, 14336, &starts, NULL), 0);
         T_EQ(row->name, starts.count, row->count);
         for (uint64_t i = 0; i < starts.count; i++) {
             T_EQ(row->name, starts.starts[i], row->offsets[i]);
         }
-        stk_foreign_index_verify_starts(told, row->path, &starts, row->refuted, row->samples);
-        T_HAS(row->name, stk_foreign_index_note(told), row->note);
-        T_EQ(row->name, stk_foreign_index_used(told), row->count > 0 && !row->note[0]);
-        stk_foreign_index_close(told);
+        stk_foreign_index_verify_starts(foreign, row->path, &starts, row->refuted, row->samples);
+        T_HAS(row->name, stk_foreign_index_note(foreign), row->note);
+        T_EQ(row->name, stk_foreign_index_used(foreign), row->count > 0 && !row->note[0]);
+        stk_foreign_index_close(foreign);
         stk_io_close(world);
     }
 }
@@ -497,14 +497,14 @@ static int beside(struct stk_io *world, struct stk_wids_shards *shards, char not
     char text[64];
     uint64_t paths[2] = {0, 16};
     struct stk_foreign_index_listing listing = {text, paths, 2};
-    struct stk_foreign_index *told = NULL;
-    int status = stk_foreign_index_open(&told, world, NULL);
+    struct stk_foreign_index *foreign = NULL;
+    int status = stk_foreign_index_open(&foreign, world, NULL);
 
     snprintf(text, 16, "%s", listed[0]);
     snprintf(text + 16, 16, "%s", listed[1]);
-    status = status < 0 ? status : stk_foreign_index_find(told, "/d/", &listing, shards, NULL);
-    snprintf(note, 1024, "%s", stk_foreign_index_note(told));
-    stk_foreign_index_close(told);
+    status = status < 0 ? status : stk_foreign_index_find(foreign, "/d/", &listing, shards, NULL);
+    snprintf(note, 1024, "%s", stk_foreign_index_note(foreign));
+    stk_foreign_index_close(foreign);
     return status;
 }
 
@@ -513,7 +513,7 @@ static void test_beside(void)
 {
     static const struct beside_row {
         const char *name, *text;
-        bool told;
+        bool foreign;
         uint64_t samples[2];
         const char *note;
     } rows[] = {
@@ -547,8 +547,8 @@ static void test_beside(void)
             stk_sim_add(world, "/d/shardindex.json", row->text, strlen(row->text));
         }
         T_EQ(row->name, beside(world, &shards, note), 0);
-        T_EQ(row->name, shards.from_json, row->told);
-        T_EQ(row->name, shards.count, row->told ? 2 : 0);
+        T_EQ(row->name, shards.from_json, row->foreign);
+        T_EQ(row->name, shards.count, row->foreign ? 2 : 0);
         for (uint64_t i = 0; i < shards.count; i++) {
             T_STR(row->name, shards.paths[i], listed[i]);
             T_EQ(row->name, shards.samples[i], row->samples[i]);

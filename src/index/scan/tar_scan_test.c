@@ -547,7 +547,7 @@ static void test_failures(void)
             for (int i = 0; i < run->given; i++) {
                 status = status < 0 ? status : run->ones[i].status;
                 if (run->ones[i].status == 0) {
-                    T_STR("whole", run->ones[i].text.bytes, want.bytes);
+                    T_STR("complete", run->ones[i].text.bytes, want.bytes);
                 }
             }
             failures += status < 0;

@@ -131,8 +131,8 @@ static void test_reads(void)
         const char *name;
         uint64_t bytes_max, budget_bytes;
     } rows[] = {
-        {"nothing is kept", 0, 1 << 30},   {"a few are kept", 5 * SPACING, 1 << 30},
-        {"all is kept", 1 << 30, 1 << 30}, {"a small budget", 1 << 30, 3 * SPACING},
+        {"nothing is retained", 0, 1 << 30}, {"a few are cached", 5 * SPACING, 1 << 30},
+        {"all is cached", 1 << 30, 1 << 30}, {"a small budget", 1 << 30, 3 * SPACING},
         {"no budget", 1 << 30, 0},
     };
 

@@ -291,7 +291,7 @@ static void test_reads(void)
 }
 
 /* The values that the file system would have reported. */
-static void test_told(void)
+static void test_reported_values(void)
 {
     begin("/lustre/it's");
     ground.probe.layout =
@@ -350,7 +350,7 @@ static void test_files(void)
     } cases[] = {
         {"small ones, striped", "/flock/d", 4, 1000, 10, 10000, "small files are striped|"},
         {"small ones, of one stripe", "/flock/d", 1, 1000, 10, 10000, ""},
-        {"small ones, nothing told", "/flock/d", STOKER_UNKNOWN, 1000, 10, 10000, ""},
+        {"small files, nothing reported", "/flock/d", STOKER_UNKNOWN, 1000, 10, 10000, ""},
         {"large ones, striped", "/flock/d", 4, 5ull << 30, 2, 6ull << 30, ""},
         {"large ones, of one stripe", "/flock/d", 1, 5ull << 30, 2, 6ull << 30, "large files are|"},
         {"not so large ones", "/flock/d", 1, 1ull << 30, 2, 2ull << 30, ""},
@@ -530,7 +530,7 @@ int main(void)
     test_silence();
     test_disks();
     test_reads();
-    test_told();
+    test_reported_values();
     test_files();
     test_lustre();
     test_ceph();

@@ -81,9 +81,9 @@ static int probe_by_child(struct probe *probe, uint32_t timeout_ms,
     if (child < 0) {
         status = -errno;
     } else if (poll(&ready, 1, (int)timeout_ms) > 0) {
-        bool whole = recv(ends[0], info_out, sizeof *info_out, 0) == (ssize_t)sizeof *info_out;
+        bool complete = recv(ends[0], info_out, sizeof *info_out, 0) == (ssize_t)sizeof *info_out;
 
-        status = whole ? 0 : -EIO;
+        status = complete ? 0 : -EIO;
     }
     close(ends[0]);
     if (child > 0) {

@@ -49,7 +49,7 @@ static bool take_number(const uint8_t **at, const uint8_t *end, uint64_t *number
     return digits > 0;
 }
 
-static bool whole_number(struct stk_view field, uint64_t *number_out)
+static bool parse_digits(struct stk_view field, uint64_t *number_out)
 {
     const uint8_t *at = field.data, *end = field.data + field.bytes;
 
@@ -70,8 +70,8 @@ static bool parse_row(struct stk_view line, struct stk_mount_row *row)
 {
     struct stk_view field;
 
-    if (!whole_number(take_field(&line), &row->id) ||
-        !whole_number(take_field(&line), &row->parent) || !device_numbers(take_field(&line), row)) {
+    if (!parse_digits(take_field(&line), &row->id) ||
+        !parse_digits(take_field(&line), &row->parent) || !device_numbers(take_field(&line), row)) {
         return false;
     }
     (void)take_field(&line); /* the root of the mount within its file system */
@@ -204,7 +204,7 @@ uint64_t stk_mount_number(const struct stk_mount_row *row, const char *name, uin
     struct stk_view value;
     uint64_t number;
 
-    return stk_mount_option(row, name, &value) && whole_number(value, &number) ? number : otherwise;
+    return stk_mount_option(row, name, &value) && parse_digits(value, &number) ? number : otherwise;
 }
 
 void stk_mount_server(const struct stk_mount_row *row, char *out, size_t out_bytes)

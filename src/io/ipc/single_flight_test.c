@@ -198,7 +198,7 @@ static void test_passed_on(void)
     T_EQ("held", read(ends[0], &ready, 1), 1);
     T_EQ("mine by its end", stk_single_flight_begin(&turn, "ae", 60000), STK_SINGLE_FLIGHT_LEADER);
     T_EQ("it was its", status_of(holder), STK_SINGLE_FLIGHT_LEADER);
-    T_TRUE("nobody else waits", !stk_single_flight_has_waiters(&turn));
+    T_TRUE("no other process waits", !stk_single_flight_has_waiters(&turn));
     stk_single_flight_end(&turn);
     close(ends[0]);
     close(ends[1]);

@@ -102,7 +102,7 @@ static void serve_one(int fd, const struct fuse_in_header *in, const void *body)
 {
     static uint8_t data[MESSAGE_MAX];
     const struct fuse_read_in *read = body;
-    /* Without that flag one lookup without an answer blocks its whole folder. */
+    /* Without that flag one lookup without an answer blocks its folder. */
     struct fuse_init_out init = {.flags = FUSE_PARALLEL_DIROPS,
                                  .major = FUSE_KERNEL_VERSION,
                                  .minor = 31,

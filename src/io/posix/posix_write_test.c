@@ -160,7 +160,7 @@ static void test_rights(int word)
     (void)word;
     T_TRUE("folder", chmod(folder, 0555) == 0);
     if (geteuid() == 0) {
-        T_EQ("nobody", setresuid(65534, 65534, 65534), 0);
+        T_EQ("no server", setresuid(65534, 65534, 65534), 0);
     }
     T_EQ("create", put("new", true, "x", &error), -EACCES);
     T_HAS("create", error.advice, "chmod");

@@ -27,7 +27,7 @@ struct removal {
     char name[PATH_MAX]; /* below the root, of the current entry */
 };
 
-static int remove_entries(struct removal *removal, int fd, uint32_t depth, bool *kept_out);
+static int remove_entries(struct removal *removal, int fd, uint32_t depth, bool *remains_out);
 
 static int fail(struct removal *removal, int status)
 {
@@ -53,11 +53,11 @@ static int fail(struct removal *removal, int status)
 }
 
 /* One entry cannot be removed: the others can. */
-static int fail_entry(struct removal *removal, int status, bool *kept_out)
+static int fail_entry(struct removal *removal, int status, bool *remains_out)
 {
     struct stoker_error failure = {0}, *error = removal->error;
 
-    *kept_out = true;
+    *remains_out = true;
     if (!removal->how->failed) {
         return fail(removal, status);
     }
@@ -72,37 +72,37 @@ static int fail_entry(struct removal *removal, int status, bool *kept_out)
 }
 
 /* Removes a file, link or special file, or a folder with its entries. type: of readdir.
- * *kept_out becomes true if something stays. */
+ * *remains_out becomes true if something stays. */
 static int remove_entry(struct removal *removal, int parent, const char *name, unsigned char type,
-                        uint32_t depth, bool *kept_out)
+                        uint32_t depth, bool *remains_out)
 {
-    bool folder = type == DT_DIR || type == DT_UNKNOWN, kept = false;
+    bool folder = type == DT_DIR || type == DT_UNKNOWN, remains = false;
     int fd = folder ? openat(parent, name, FOLDER_FLAGS) : -1, status;
 
     if (fd < 0 && folder && errno != ENOTDIR && errno != ELOOP && errno != ENXIO) {
-        return errno == ENOENT ? 0 : fail_entry(removal, -errno, kept_out);
+        return errno == ENOENT ? 0 : fail_entry(removal, -errno, remains_out);
     }
     if (fd >= 0) {
         status = depth >= DEPTH_MAX ? stk_fail(removal->error, STOKER_ERROR_LIMIT,
                                                "folders are nested too deep", "at most 200 levels",
                                                "'%.300s/%.300s'", removal->root, removal->name)
-                                    : remove_entries(removal, fd, depth + 1, &kept);
+                                    : remove_entries(removal, fd, depth + 1, &remains);
         close(fd);
-        *kept_out = *kept_out || kept;
-        if (status < 0 || kept) {
+        *remains_out = *remains_out || remains;
+        if (status < 0 || remains) {
             return status;
         }
         status = unlinkat(parent, name, AT_REMOVEDIR) < 0 ? -errno : 0;
-        return status < 0 && status != -ENOENT ? fail_entry(removal, status, kept_out) : 0;
+        return status < 0 && status != -ENOENT ? fail_entry(removal, status, remains_out) : 0;
     }
     status = removal->how->visit ? removal->how->visit(removal->how->context, removal->name) : 1;
     if (status <= 0) {
-        *kept_out = true;
+        *remains_out = true;
         return status;
     }
     status = unlinkat(parent, name, 0) < 0 ? -errno : 0;
     if (status < 0 && status != -ENOENT) {
-        return fail_entry(removal, status, kept_out);
+        return fail_entry(removal, status, remains_out);
     }
     if (removal->how->removed) {
         removal->how->removed(removal->how->context);
@@ -143,7 +143,7 @@ static int list_entries(struct removal *removal, int fd, struct stk_listing *lis
     return status < 0 ? fail(removal, status) : 0;
 }
 
-static int remove_entries(struct removal *removal, int fd, uint32_t depth, bool *kept_out)
+static int remove_entries(struct removal *removal, int fd, uint32_t depth, bool *remains_out)
 {
     struct stk_listing listing = {0};
     size_t before = removal->name_bytes;
@@ -161,7 +161,7 @@ static int remove_entries(struct removal *removal, int fd, uint32_t depth, bool 
         memcpy(removal->name + before + slash, name, bytes + 1);
         removal->name_bytes = before + slash + bytes;
         status = remove_entry(removal, fd, name, (unsigned char)listing.entries[i].kind, depth,
-                              kept_out);
+                              remains_out);
         removal->name_bytes = before;
         removal->name[before] = '\0';
     }
@@ -217,7 +217,7 @@ int stk_posix_remove_tree(struct stk_io *io, const char *path, const struct stk_
     char copied[PATH_MAX], *name;
     struct stat stat = {0};
     size_t bytes = strlen(path);
-    bool kept = false;
+    bool remains = false;
     int parent, status;
 
     (void)io;
@@ -241,8 +241,8 @@ int stk_posix_remove_tree(struct stk_io *io, const char *path, const struct stk_
                           "'%.400s'", path);
     }
     if (status == 0) {
-        status =
-            remove_entry(&removal, parent, name, S_ISDIR(stat.st_mode) ? DT_DIR : DT_REG, 0, &kept);
+        status = remove_entry(&removal, parent, name, S_ISDIR(stat.st_mode) ? DT_DIR : DT_REG, 0,
+                              &remains);
     }
     close(parent);
     return status;

@@ -764,7 +764,7 @@ static void fill(struct stk_sim *sim, struct stk_read *read)
 /* Finishes the reads that are ready or past their deadline, in the order of submission. */
 static void finish_read(struct stk_sim *sim, struct sim_queue *queue)
 {
-    uint32_t kept = 0;
+    uint32_t remaining = 0;
 
     for (uint32_t i = 0; i < queue->count; i++) {
         struct pending_read pending_read = queue->flights[i];
@@ -782,10 +782,10 @@ static void finish_read(struct stk_sim *sim, struct sim_queue *queue)
             read->leaked = true;
             sim->leaked_bytes += read->capacity;
         } else {
-            queue->flights[kept++] = pending_read;
+            queue->flights[remaining++] = pending_read;
             continue;
         }
         stk_read_list_add(&queue->finished, read);
     }
-    queue->count = kept;
+    queue->count = remaining;
 }

@@ -57,8 +57,8 @@ struct stk_sim_node {
 /* What a disk had made durable before a power cut: by a seed, or as the caller chooses. */
 struct stk_sim_luck {
     uint64_t seed, choices;
-    uint32_t questions; /* that were asked */
-    bool chosen;        /* by choices, and pages are asked for, too */
+    uint32_t questions; /* so far */
+    bool chosen;        /* by choices, also for each page */
 };
 
 struct stk_sim_rule_state {

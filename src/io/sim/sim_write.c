@@ -423,13 +423,13 @@ static int find(struct stk_sim *sim, const char *path, struct place *place)
 static int truncate_to_line(struct stk_sim_node *node)
 {
     const uint8_t *last = node->bytes ? memrchr(node->data, '\n', node->bytes) : NULL;
-    uint64_t kept = last ? (uint64_t)(last - node->data) + 1 : 0;
+    uint64_t used = last ? (uint64_t)(last - node->data) + 1 : 0;
 
-    if (node->bytes - kept >= STK_LINE_BYTES_MAX) {
+    if (node->bytes - used >= STK_LINE_BYTES_MAX) {
         return -EINVAL;
     }
-    node->bytes = kept;
-    node->bytes_synced = stk_min(node->bytes_synced, kept);
+    node->bytes = used;
+    node->bytes_synced = stk_min(node->bytes_synced, used);
     return 0;
 }
 

@@ -524,8 +524,8 @@ static void test_crash(void)
 }
 
 /* Folders: their contents, moves from one to the other, removals. */
-/* Each change that was not synced is kept or lost: over the seeds both occur for all of them, but
- * no rename loses its file, and no synced change is lost. */
+/* Each change that was not synced persists or is lost: over the seeds both occur for all of them,
+ * but no rename loses its file, and no synced change is lost. */
 static void test_crash_some(void)
 {
     int64_t alive = stk_mem_alive();

@@ -8,38 +8,39 @@
 #define SHORTER 20u /* bytes that are left of a file */
 
 /* One a rig: reads in flight when that is closed end later. */
-static struct far {
+static struct slow_io {
     struct stk_io_table table; /* first: used as a remote simulator */
-    const struct stk_io_table *near;
+    const struct stk_io_table *inner;
     /* of the fetcher; of the test once batches were returned */
     const uint8_t *buffers[4 * SAMPLES];
     _Atomic uint32_t count;
 } fars[4];
 
-static int far_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads)
+static int slow_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads)
 {
-    struct far *far = (struct far *)(uintptr_t)io->table;
+    struct slow_io *slow_io = (struct slow_io *)(uintptr_t)io->table;
 
-    for (struct stk_read *it = reads; it && far->count < STK_COUNT(far->buffers); it = it->next) {
-        far->buffers[far->count] = it->buffer;
-        far->count++;
+    for (struct stk_read *it = reads; it && slow_io->count < STK_COUNT(slow_io->buffers);
+         it = it->next) {
+        slow_io->buffers[slow_io->count] = it->buffer;
+        slow_io->count++;
     }
-    return far->near->submit(io, queue, reads);
+    return slow_io->inner->submit(io, queue, reads);
 }
 
-static void make_far(struct stk_io *world, struct far *far)
+static void make_slow(struct stk_io *world, struct slow_io *slow_io)
 {
-    far->near = world->table;
-    far->table = *world->table;
-    far->table.submit = far_submit;
-    world->table = &far->table;
+    slow_io->inner = world->table;
+    slow_io->table = *world->table;
+    slow_io->table.submit = slow_submit;
+    world->table = &slow_io->table;
     stk_sim_file_ops(world)->round_trip_bytes = 1; /* nothing is joined */
 }
 
-static uint32_t count_placed(const struct far *far, const struct stoker_batch *batch)
+static uint32_t count_placed(const struct slow_io *slow_io, const struct stoker_batch *batch)
 {
     struct stoker_array values;
-    uint32_t placed = 0, count = far->count;
+    uint32_t placed = 0, count = slow_io->count;
 
     stoker_batch_array(batch, 0, &values);
     for (uint32_t i = 0; i < stoker_batch_samples(batch); i++) {
@@ -48,7 +49,7 @@ static uint32_t count_placed(const struct far *far, const struct stoker_batch *b
         uint8_t value[2048];
 
         T_EQ("value", memcmp(got, value, value_of(sample, value)), 0);
-        while (at < count && far->buffers[at] != got) {
+        while (at < count && slow_io->buffers[at] != got) {
             at++;
         }
         placed += at < count;
@@ -57,7 +58,8 @@ static uint32_t count_placed(const struct far *far, const struct stoker_batch *b
 }
 
 /* fails: so many reads at first. */
-static void test_placed(const char *name, struct far *far, uint32_t fields_used, uint32_t fails)
+static void test_placed(const char *name, struct slow_io *slow_io, uint32_t fields_used,
+                        uint32_t fails)
 {
     struct stoker_loader_options options = {.struct_size = sizeof options,
                                             .fields = fields,
@@ -74,14 +76,14 @@ static void test_placed(const char *name, struct far *far, uint32_t fields_used,
     if (!rig_open(&rig, 2, 0, false)) {
         return;
     }
-    make_far(rig.world, far);
+    make_slow(rig.world, slow_io);
     stk_sim_add_rule(rig.world, &cold);
     if (fails > 0) {
         stk_sim_add_rule(rig.world, &failing);
     }
     T_EQ(name, stoker_loader_open(&loader, rig.dataset, &options, NULL), 0);
     while (stoker_loader_next(loader, 20000, &batch, NULL) == 1) {
-        placed += count_placed(far, batch);
+        placed += count_placed(slow_io, batch);
         samples += stoker_batch_samples(batch);
         stoker_batch_close(batch);
     }
@@ -97,7 +99,7 @@ static void test_placed(const char *name, struct far *far, uint32_t fields_used,
 
 /* A file that became shorter after its place was measured: its value is what was read, without
  * bytes that were in its place before. */
-static void test_shorter(struct far *far)
+static void test_shorter(struct slow_io *slow_io)
 {
     static const char *const urls[] = {"/set"};
     static const struct stoker_field_options bytes_of[] = {
@@ -126,7 +128,7 @@ static void test_shorter(struct far *far)
     }
     stoker_dataset_close(rig.dataset);
     T_EQ("open", stoker_dataset_open(&rig.dataset, rig.engine, &dataset, NULL), 0);
-    make_far(rig.world, far);
+    make_slow(rig.world, slow_io);
     stk_sim_add_rule(rig.world, &cold);
     stk_sim_add_rule(rig.world, &shorter);
     T_EQ("open", stoker_loader_open(&loader, rig.dataset, &options, NULL), 0);

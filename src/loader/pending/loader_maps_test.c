@@ -4,7 +4,7 @@
  * Method: real files in a temporary folder (loader_maps.c). */
 #include "loader/pending/loader_maps.h"
 
-#include "test/settled.h"
+#include "test/idle_blocks.h"
 #include "test/t.h"
 #include "test/tars.h"
 
@@ -141,6 +141,6 @@ int main(void)
     unlink(tar_path);
     unlink(index_path);
     rmdir(folder);
-    T_EQ("no leak", t_settled_alive(), 0);
+    T_EQ("no leak", t_idle_blocks(), 0);
     return t_finish();
 }

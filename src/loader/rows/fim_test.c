@@ -43,7 +43,7 @@ static uint64_t make(int64_t *tokens, const uint32_t *lengths, uint32_t count)
  * numbered tokens the first number tells which. Returns false if it is neither. */
 static bool put_back(int64_t *tokens, uint64_t count)
 {
-    int64_t whole[TOKENS_MAX];
+    int64_t document[TOKENS_MAX];
     uint64_t suffix = 0, middle = 0, at = 0;
 
     for (uint64_t i = 0; i < count; i++) {
@@ -54,15 +54,15 @@ static bool put_back(int64_t *tokens, uint64_t count)
         return false;
     }
     for (uint64_t i = 1; i < suffix; i++) {
-        whole[at++] = tokens[i];
+        document[at++] = tokens[i];
     }
     for (uint64_t i = middle + 1; i < count; i++) {
-        whole[at++] = tokens[i];
+        document[at++] = tokens[i];
     }
     for (uint64_t i = suffix + 1; i < middle; i++) {
-        whole[at++] = tokens[i];
+        document[at++] = tokens[i];
     }
-    memcpy(tokens, whole, at * sizeof *tokens);
+    memcpy(tokens, document, at * sizeof *tokens);
     return at + 3 == count;
 }
 
@@ -233,7 +233,7 @@ static void test_prefixes(void)
 }
 
 /* Rows: a document that was cut stays unchanged, as may the first and last document of a window. */
-static void test_whole(void)
+static void test_uncut(void)
 {
     static const int64_t window[] = {1, 2, EOD, 3, 4, 5, EOD, 6, 7};
     static const int64_t after = 9;
@@ -253,14 +253,14 @@ static void test_whole(void)
         stk_token_row_add(&row, &rules, 5, begins, ends ? NULL : &after, 3);
         T_EQ("a piece", row.count, !rules.fim.uncut_only || is_whole ? 8 : 5);
     }
-    for (uint32_t whole = 0; whole < 2; whole++) {
-        rules.fim.uncut_only = whole;
+    for (uint32_t document = 0; document < 2; document++) {
+        rules.fim.uncut_only = document;
         stk_token_row_clear(&row);
         memcpy(row.tokens, window, sizeof window);
         stk_token_row_add_window(&row, &rules, STK_COUNT(window), 3);
-        T_EQ("a window", row.count, STK_COUNT(window) + (whole ? 3 : 9));
-        T_TRUE("a window", !whole || (row.tokens[0] == 1 && row.tokens[3] == PREFIX &&
-                                      row.tokens[row.count - 1] == 7));
+        T_EQ("a window", row.count, STK_COUNT(window) + (document ? 3 : 9));
+        T_TRUE("a window", !document || (row.tokens[0] == 1 && row.tokens[3] == PREFIX &&
+                                         row.tokens[row.count - 1] == 7));
     }
     stk_token_row_close(&row);
 }
@@ -271,7 +271,7 @@ int main(void)
     test_most();
     test_rates();
     test_prefixes();
-    test_whole();
+    test_uncut();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

@@ -186,7 +186,7 @@ static int64_t *find(int64_t *from, int64_t *end, int64_t token)
 static int64_t put_back(int64_t *tokens, uint64_t count, int64_t first, bool *spm_out)
 {
     int64_t *end = tokens + count + 3, *suffix = find(tokens, end, SUFFIX);
-    int64_t *middle = find(tokens, end, MIDDLE), whole[64], *to = whole;
+    int64_t *middle = find(tokens, end, MIDDLE), document[64], *to = document;
     uint64_t low = 0;
 
     if (tokens[0] != PREFIX || suffix == end || middle == end || middle < suffix) {
@@ -205,7 +205,7 @@ static int64_t put_back(int64_t *tokens, uint64_t count, int64_t first, bool *sp
     }
     memcpy(to, suffix + 1, (size_t)(middle - suffix - 1) * sizeof *to);
     for (uint64_t i = 0; i < count; i++) {
-        if (whole[i] != first + (int64_t)i) {
+        if (document[i] != first + (int64_t)i) {
             return -1;
         }
     }

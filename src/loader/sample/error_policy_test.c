@@ -8,9 +8,9 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "test/settled.h"
+#include "test/idle_blocks.h"
 
-/* The stream of the whole world: the ranks' slices joined step by step. */
+/* The stream of all ranks: their slices joined step by step. */
 static void stream_ranks(struct rig *rig, uint32_t world_size, uint32_t batch, struct trace *trace)
 {
     struct stoker_loader *loaders[4];
@@ -152,19 +152,19 @@ static void test_function(void)
 static void test_resume(void)
 {
     for (uint32_t threads = 1; threads <= 3; threads++) {
-        static struct trace whole, head, rest;
+        static struct trace full_run, head, rest;
         struct stoker_loader_options options = {.batch_size = 16, .seed = 9};
         struct stoker_state state;
         struct stoker_error error = {0};
         struct stoker_loader *loader;
         struct rig rig;
 
-        whole.count = head.count = rest.count = 0;
+        full_run.count = head.count = rest.count = 0;
         if (!rig_open(&rig, threads, 7, false)) {
             return;
         }
         loader = open_loader(&rig, options);
-        T_EQ("whole", stream(loader, EPOCHS, &whole, &error), 0);
+        T_EQ("complete", stream(loader, EPOCHS, &full_run, &error), 0);
         stoker_loader_close(loader);
 
         loader = open_loader(&rig, options);
@@ -177,9 +177,10 @@ static void test_resume(void)
         loader = open_loader(&rig, options);
         T_EQ("state", stoker_loader_set_state(loader, &state, &error), 0);
         T_EQ("rest", stream(loader, EPOCHS - 1, &rest, &error), 0);
-        T_EQ("both", head.count + rest.count, whole.count);
-        T_EQ("head", memcmp(head.ids, whole.ids, head.count * sizeof head.ids[0]), 0);
-        T_EQ("rest", memcmp(rest.ids, whole.ids + head.count, rest.count * sizeof rest.ids[0]), 0);
+        T_EQ("both", head.count + rest.count, full_run.count);
+        T_EQ("head", memcmp(head.ids, full_run.ids, head.count * sizeof head.ids[0]), 0);
+        T_EQ("rest", memcmp(rest.ids, full_run.ids + head.count, rest.count * sizeof rest.ids[0]),
+             0);
         stoker_loader_close(loader);
         rig_close(&rig);
     }
@@ -369,13 +370,13 @@ static uint64_t run_failing(uint64_t fail_at)
 
 static void test_fail_nth(void)
 {
-    int64_t alive = t_settled_alive();
+    int64_t alive = t_idle_blocks();
     uint64_t calls = run_failing(0);
 
     for (uint64_t n = 1; n <= calls; n += 1 + calls / T_SPREAD(200)) {
         run_failing(n);
     }
-    T_EQ("no leak", t_settled_alive(), alive);
+    T_EQ("no leak", t_idle_blocks(), alive);
 }
 
 int main(void)

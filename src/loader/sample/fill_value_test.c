@@ -1,13 +1,13 @@
 /* Goal: values inside members are right, whatever the threads, the storage, the sandbox and the
  * memory: masks and boxes where the image shows them, arrays and text as they were written; and
- * damage in any of them costs the whole sample, by the bad-data policy.
+ * damage in any of them makes the sample bad, by the bad-data policy.
  * Method: samples in the simulator whose values are functions of their number; each image's pixels
  * encode their own positions, so that a batch shows its crop and flip, and the boxes and the mask
  * are computed again from that. Covers fill_value.c and sample_fill.c. */
 #include "loader/sample/fill_value_test.h"
 
 #include "base/mem.h"
-#include "test/settled.h"
+#include "test/idle_blocks.h"
 
 /* ---- results ---- */
 
@@ -219,11 +219,11 @@ static void check_list(const char *name, const struct stoker_loader *loader)
 /* Each of the rows: all values right, and the same samples in the same order. */
 static void test_values(void)
 {
-    static struct trace whole, replaced, trace;
+    static struct trace undamaged, replaced, trace;
 
     T_EACH(rig_options, row, value_rows)
     {
-        struct trace *want = row->damaged ? &replaced : &whole;
+        struct trace *want = row->damaged ? &replaced : &undamaged;
         struct stoker_loader *loader;
         struct stoker_error error = {0};
         struct rig rig;
@@ -277,19 +277,19 @@ static void test_drawn(void)
 {
     for (uint32_t threads = 1; threads <= 3; threads++) {
         struct rig_options options = {.threads = threads, .cut_masks = true};
-        static struct trace whole, head, rest;
+        static struct trace undamaged, head, rest;
         struct stoker_state state;
         struct stoker_error error = {0};
         struct stoker_loader *loader;
         uint32_t good = 0;
         struct rig rig;
 
-        whole.count = head.count = rest.count = 0;
+        undamaged.count = head.count = rest.count = 0;
         if (!rig_open(&rig, &options)) {
             return;
         }
         loader = open_loader(&rig, STOKER_ON_ERROR_SKIP, &error);
-        T_EQ("whole", stream(&rig, loader, 4, &whole, &error), 0);
+        T_EQ("complete", stream(&rig, loader, 4, &undamaged, &error), 0);
         stoker_loader_close(loader);
         loader = open_loader(&rig, STOKER_ON_ERROR_SKIP, &error);
         T_EQ("head", stream(&rig, loader, 2, &head, &error), 0);
@@ -300,11 +300,12 @@ static void test_drawn(void)
         T_EQ("rest", stream(&rig, loader, 2, &rest, &error), 0);
         stoker_loader_close(loader);
         rig_close(&rig);
-        T_EQ("both", head.count + rest.count, whole.count);
-        T_EQ("head", memcmp(head.ids, whole.ids, head.count * sizeof head.ids[0]), 0);
-        T_EQ("rest", memcmp(rest.ids, whole.ids + head.count, rest.count * sizeof rest.ids[0]), 0);
-        for (uint64_t i = 0; i < whole.count; i++) {
-            good += whole.ids[i] % 4 == 1;
+        T_EQ("both", head.count + rest.count, undamaged.count);
+        T_EQ("head", memcmp(head.ids, undamaged.ids, head.count * sizeof head.ids[0]), 0);
+        T_EQ("rest", memcmp(rest.ids, undamaged.ids + head.count, rest.count * sizeof rest.ids[0]),
+             0);
+        for (uint64_t i = 0; i < undamaged.count; i++) {
+            good += undamaged.ids[i] % 4 == 1;
         }
         /* Of 176 cut masks some were decoded, and some were not. */
         T_TRUE("some crops are good", good > 40 && good < 160);
@@ -409,20 +410,20 @@ static uint64_t run_failing(uint64_t fail_at)
 
 static void test_fail_nth(void)
 {
-    int64_t alive = t_settled_alive();
+    int64_t alive = t_idle_blocks();
     uint64_t calls = run_failing(0);
 
     for (uint64_t n = 1; n <= calls; n += 1 + calls / T_SPREAD(120)) {
         run_failing(n);
     }
-    T_EQ("no leak", t_settled_alive(), alive);
+    T_EQ("no leak", t_idle_blocks(), alive);
 }
 
-static void refuse(const char *name, struct rig *rig, const struct stoker_field_options *asked,
+static void refuse(const char *name, struct rig *rig, const struct stoker_field_options *wanted,
                    size_t count, const char *part)
 {
     struct stoker_loader_options options = {
-        .struct_size = sizeof options, .fields = asked, .field_count = count, .batch_size = 1};
+        .struct_size = sizeof options, .fields = wanted, .field_count = count, .batch_size = 1};
     struct stoker_error error = {0};
     struct stoker_loader *loader = NULL;
 

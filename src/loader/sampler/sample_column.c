@@ -262,7 +262,7 @@ static bool is_short(int status)
 }
 
 /* Digits only, like labels: no parser is needed. */
-static bool is_whole_number(struct stk_view bytes, int64_t *number_out)
+static bool is_integer(struct stk_view bytes, int64_t *number_out)
 {
     bool is_negative = bytes.data[0] == '-';
     size_t digits = bytes.bytes - is_negative;
@@ -298,7 +298,7 @@ static int value_of_text(struct stk_sample_row *row, uint32_t slot, struct stk_v
         int64_t number;
         int status;
 
-        if (is_whole_number(bytes, &number)) {
+        if (is_integer(bytes, &number)) {
             *value_out = integer(number);
             return 0;
         }
@@ -338,10 +338,10 @@ static int label(struct stk_sample_row *row, uint32_t slot, struct stk_predicate
     static const struct stk_sample_column member = {.extension = (char *)(uintptr_t)"cls",
                                                     .path = (char *)(uintptr_t)""};
     const struct stk_index *index = row->dataset->index;
-    bool is_told =
+    bool is_given =
         stk_index_is_folder(index) || stk_index_shard_has_labels(index, row->sample.shard);
 
-    if (!is_told) {
+    if (!is_given) {
         return member_value(row, &member, slot, value_out, error);
     }
     if (row->sample.label >= 0) {

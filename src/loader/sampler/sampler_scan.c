@@ -249,9 +249,9 @@ static int check_keys(const struct stoker_sampler *sampler, struct stoker_error 
 
 /* Converts weights to integers of 32 bits: unchanged if they are such, else scaled by the largest
  * one. A positive weight never becomes 0. */
-static uint32_t integer_weight(double weight, double largest, bool is_whole)
+static uint32_t integer_weight(double weight, double largest, bool is_integer)
 {
-    double part = is_whole ? weight : weight / largest * 4294967295.0;
+    double part = is_integer ? weight : weight / largest * 4294967295.0;
 
     return weight > 0 && part < 1 ? 1 : (uint32_t)part;
 }
@@ -261,7 +261,7 @@ static int make_alias(const struct stoker_sampler *sampler, const struct stk_sub
 {
     uint32_t *weights = stk_alloc(stk_max(subset->count, 1), sizeof *weights);
     double largest = 0;
-    bool is_whole = true;
+    bool is_integer = true;
     int status;
 
     if (!weights) {
@@ -271,11 +271,11 @@ static int make_alias(const struct stoker_sampler *sampler, const struct stk_sub
         double weight = sampler->weights[stk_subset_select(subset, k)];
 
         largest = weight > largest ? weight : largest;
-        is_whole = is_whole && weight <= 4294967295.0 && (double)(uint32_t)weight == weight;
+        is_integer = is_integer && weight <= 4294967295.0 && (double)(uint32_t)weight == weight;
     }
     for (uint64_t k = 0; k < subset->count; k++) {
         weights[k] =
-            integer_weight(sampler->weights[stk_subset_select(subset, k)], largest, is_whole);
+            integer_weight(sampler->weights[stk_subset_select(subset, k)], largest, is_integer);
     }
     status = stk_alias_table_init(alias, weights, subset->count, error);
     stk_free(weights);

@@ -526,7 +526,7 @@ static void test_runs(void)
     struct stk_schedule_request request = {.sampling = &sampling};
     struct stoker_dataset *small = NULL, *large = NULL;
     struct stoker_sampler *sampler = NULL;
-    struct stk_run_sampling kept = {0};
+    struct stk_run_sampling run_sampling = {0};
     struct stk_schedule schedule;
     struct stoker_error error = {0};
 
@@ -536,22 +536,25 @@ static void test_runs(void)
     T_EQ("sampler", stoker_sampler_open(&sampler, small, &options, NULL), 0);
     stage.sampler = sampler;
     order.sample_count = SAMPLES;
-    T_EQ("not made", stk_run_sampling_open(&kept, &schedule, small, &order, &request, &error),
+    T_EQ("not made",
+         stk_run_sampling_open(&run_sampling, &schedule, small, &order, &request, &error),
          STOKER_ERROR_ARGUMENT);
     T_HAS("not made", error.advice, "stoker_sampler_next");
     while (stoker_sampler_next(sampler, 10, NULL) == 1) {
     }
     order.sample_count = SAMPLES + EACH;
-    T_EQ("another's", stk_run_sampling_open(&kept, &schedule, large, &order, &request, NULL),
+    T_EQ("another's",
+         stk_run_sampling_open(&run_sampling, &schedule, large, &order, &request, NULL),
          STOKER_ERROR_ARGUMENT);
     stk_schedule_deinit(&schedule);
     order.sample_count = SAMPLES;
-    T_EQ("its own", stk_run_sampling_open(&kept, &schedule, small, &order, &request, NULL), 0);
+    T_EQ("its own", stk_run_sampling_open(&run_sampling, &schedule, small, &order, &request, NULL),
+         0);
     stoker_sampler_close(sampler); /* the run holds it */
     T_EQ("epoch", stk_schedule_epoch_samples(&schedule), 2 * 9);
-    T_TRUE("shards", schedule.stages.shard_count == SHARDS && kept.options.repeats == 2);
+    T_TRUE("shards", schedule.stages.shard_count == SHARDS && run_sampling.options.repeats == 2);
     stk_schedule_deinit(&schedule);
-    stk_run_sampling_close(&kept);
+    stk_run_sampling_close(&run_sampling);
     stoker_dataset_close(small);
     stoker_dataset_close(large);
     stoker_engine_close(engine);
@@ -587,7 +590,7 @@ static void test_failures(void)
             stk_sim_fail_nth(world, 0);
             stk_mem_fail_nth(0);
             if (status < 0) {
-                T_ERROR("told", &error);
+                T_ERROR("reported", &error);
             } else {
                 T_EQ("info", stoker_sampler_info(sampler, &info), 0);
                 T_EQ("the right one", info.count, 8);

@@ -347,31 +347,31 @@ static void test_bare(void)
     munmap(pages, page + guard);
 }
 
-struct asked {
+struct client_state {
     struct stk_engine_client client;
-    uint64_t kept_bytes; /* of the budget, as simulated read-ahead */
+    uint64_t held_bytes; /* of the budget, as simulated read-ahead */
     uint32_t returned, dropped;
     bool wants;
 };
 
 static void note_returned(struct stk_engine_client *client)
 {
-    ((struct asked *)client)->returned++;
+    ((struct client_state *)client)->returned++;
 }
 
 static bool says_wants(const struct stk_engine_client *client)
 {
-    return ((const struct asked *)client)->wants;
+    return ((const struct client_state *)client)->wants;
 }
 
 static bool drops(struct stk_engine_client *client)
 {
-    struct asked *asked = (struct asked *)client;
-    bool any = asked->kept_bytes > 0;
+    struct client_state *client_state = (struct client_state *)client;
+    bool any = client_state->held_bytes > 0;
 
-    stk_budget_release(&engine->budget, asked->kept_bytes);
-    asked->kept_bytes = 0;
-    asked->dropped += any;
+    stk_budget_release(&engine->budget, client_state->held_bytes);
+    client_state->held_bytes = 0;
+    client_state->dropped += any;
     return any;
 }
 
@@ -380,42 +380,42 @@ static bool drops(struct stk_engine_client *client)
  * own caller does. */
 static void test_callbacks(void)
 {
-    struct asked asked = {.client = {.memory_returned_locked = note_returned,
-                                     .wants_memory_locked = says_wants,
-                                     .drop_read_ahead_locked = drops},
-                          .wants = true};
+    struct client_state client_state = {.client = {.memory_returned_locked = note_returned,
+                                                   .wants_memory_locked = says_wants,
+                                                   .drop_read_ahead_locked = drops},
+                                        .wants = true};
     struct stoker_loader *loader;
     uint64_t before;
 
     rig_open();
-    add(&asked.client);
+    add(&client_state.client);
     before = atomic_load(&engine->budget.bytes);
     loader = samples_open(4);
     usleep(30000);
     T_EQ("nothing is read ahead", atomic_load(&engine->budget.bytes), before);
     T_TRUE("a caller waits", samples_next(loader));
-    T_EQ("came back", asked.returned, 1);
+    T_EQ("came back", client_state.returned, 1);
     stk_engine_lock(engine, NULL);
-    asked.wants = false;
+    client_state.wants = false;
     stk_engine_signal_locked(engine, 2);
     stk_engine_unlock(engine);
     T_TRUE("read ahead", wait_for_bytes(before + 4 * BATCH_BYTES));
     T_TRUE("next", samples_next(loader));
-    T_EQ("came back", asked.returned, 2);
-    T_EQ("nothing is dropped", asked.dropped, 0);
+    T_EQ("came back", client_state.returned, 2);
+    T_EQ("nothing is dropped", client_state.dropped, 0);
     stoker_loader_close(loader);
-    asked.kept_bytes = take_all();
-    asked.client.waiting = 1;
+    client_state.held_bytes = take_all();
+    client_state.client.waiting = 1;
     loader = samples_open(1);
     T_EQ("its own caller waits", next_in(loader, 200), STOKER_ERROR_AGAIN);
-    T_EQ("nothing is dropped", asked.dropped, 0);
+    T_EQ("nothing is dropped", client_state.dropped, 0);
     stk_engine_lock(engine, NULL);
-    asked.client.waiting = 0;
+    client_state.client.waiting = 0;
     stk_engine_unlock(engine);
     T_TRUE("memory is short", samples_next(loader));
-    T_EQ("dropped once", asked.dropped, 1);
+    T_EQ("dropped once", client_state.dropped, 1);
     stoker_loader_close(loader);
-    remove_client(&asked.client);
+    remove_client(&client_state.client);
     rig_close();
 }
 
@@ -424,7 +424,7 @@ static void test_callbacks(void)
 struct slow {
     struct stk_engine_client client;
     struct stoker_loader *loader;
-    uint64_t kept_bytes;
+    uint64_t held_bytes;
 };
 
 static bool drops_slowly(struct stk_engine_client *client)
@@ -432,11 +432,11 @@ static bool drops_slowly(struct stk_engine_client *client)
     struct slow *slow = (struct slow *)client;
     struct stoker_stats stats = {.struct_size = sizeof stats};
 
-    if (slow->kept_bytes == 0) {
+    if (slow->held_bytes == 0) {
         return false;
     }
-    stk_budget_release(&engine->budget, slow->kept_bytes);
-    slow->kept_bytes = 0;
+    stk_budget_release(&engine->budget, slow->held_bytes);
+    slow->held_bytes = 0;
     stk_engine_memory_returned_locked(engine);
     stk_engine_unlock(engine);
     for (uint32_t ms = 0; ms < WAIT_MS && stats.warm_reads < SAMPLE_BATCH; ms++) {
@@ -456,13 +456,13 @@ static void test_no_wait(void)
 
     rig_open();
     add(&slow.client);
-    slow.kept_bytes = take_all();
+    slow.held_bytes = take_all();
     slow.loader = samples_open(1);
     clock_gettime(CLOCK_MONOTONIC, &begin);
     T_TRUE("came", samples_next(slow.loader));
     clock_gettime(CLOCK_MONOTONIC, &end);
     T_TRUE("at once", end.tv_sec - begin.tv_sec < WAIT_MS / 2000);
-    T_EQ("dropped", slow.kept_bytes, 0);
+    T_EQ("dropped", slow.held_bytes, 0);
     stoker_loader_close(slow.loader);
     remove_client(&slow.client);
     rig_close();
@@ -471,16 +471,16 @@ static void test_no_wait(void)
 /* Batches of tokens return memory, too. */
 static void test_token_batches(void)
 {
-    struct asked asked = {.client = {.memory_returned_locked = note_returned}};
+    struct client_state client_state = {.client = {.memory_returned_locked = note_returned}};
     struct pair pair;
 
     rig_open();
-    add(&asked.client);
+    add(&client_state.client);
     pair_open(&pair);
     T_TRUE("tokens", pair_next(&pair));
-    T_EQ("came back", asked.returned, 2);
+    T_EQ("came back", client_state.returned, 2);
     pair_close(&pair);
-    remove_client(&asked.client);
+    remove_client(&client_state.client);
     rig_close();
 }
 

@@ -113,7 +113,7 @@ static void overwrite(uint8_t *idx, enum way way, uint64_t seed)
     make_idx(idx);
     for (uint32_t i = 0; i < SEQUENCES; i++) {
         switch (way) {
-        case LENGTHS_GROW: /* all documents are the whole file */
+        case LENGTHS_GROW: /* the documents cover the file */
             put(lengths + 4 * i, TOKENS, 4);
             put(pointers + 8 * i, 0, 8);
             break;

@@ -446,26 +446,26 @@ static void test_unfit(struct stk_io *world, const struct rig *rig)
 
 /* Batches that the caller keeps use memory until the budget is exhausted; they outlive the
  * loader. */
-static void test_kept(const struct rig *rig)
+static void test_held_batches(const struct rig *rig)
 {
     struct stoker_token_loader_options options = {
         .struct_size = sizeof options, .context = 900, .batch_size = 128, .stride = 1};
     struct stoker_token_loader *loader;
-    struct stoker_batch *kept[16] = {NULL};
+    struct stoker_batch *held[16] = {NULL};
     struct stoker_error error = {0};
     int count = 0, status = 1;
 
     T_EQ("open", stoker_token_loader_open(&loader, rig->tokens, &options, &error), 0);
-    while (count < 15 && (status = stoker_token_loader_next(loader, &kept[count], &error)) == 1) {
+    while (count < 15 && (status = stoker_token_loader_next(loader, &held[count], &error)) == 1) {
         count++;
     }
-    T_EQ("kept", status, STOKER_ERROR_BUDGET);
-    T_TRUE("kept", count > 3);
-    stoker_batch_close(kept[--count]);
-    T_EQ("again", stoker_token_loader_next(loader, &kept[count++], &error), 1);
+    T_EQ("retained", status, STOKER_ERROR_BUDGET);
+    T_TRUE("retained", count > 3);
+    stoker_batch_close(held[--count]);
+    T_EQ("again", stoker_token_loader_next(loader, &held[count++], &error), 1);
     stoker_token_loader_close(loader);
     while (count > 0) {
-        stoker_batch_close(kept[--count]);
+        stoker_batch_close(held[--count]);
     }
 }
 
@@ -634,7 +634,7 @@ int main(void)
     test_states(&rig);
     test_files(world, &rig);
     test_unfit(world, &rig);
-    test_kept(&rig);
+    test_held_batches(&rig);
     test_packed(&rig);
     test_default_order(world, &rig);
     rig_close(&rig);

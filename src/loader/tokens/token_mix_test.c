@@ -162,9 +162,9 @@ static bool same_row(const struct stoker_batch *batch, uint32_t slot,
     return same;
 }
 
-/* One step of a rank; recorded if it is kept. */
+/* One step of a rank; recorded unless a kill undoes it. */
 static void step(struct history *history, struct stoker_token_loader *loader, uint32_t rank,
-                 const struct stoker_batch *all, bool kept)
+                 const struct stoker_batch *all, bool steps_done)
 {
     struct stk_partition partition = {.sample_count = stoker_token_loader_samples(loader),
                                       .batch_size = history->batch,
@@ -190,7 +190,7 @@ static void step(struct history *history, struct stoker_token_loader *loader, ui
 
         stk_partition_place(&partition, epoch, position, i, &place);
         history->same_rows &= same_row(batch, i, all, id);
-        if (kept && place.epoch < EPOCHS) {
+        if (steps_done && place.epoch < EPOCHS) {
             history->given[place.epoch][place.position]++;
             history->ids[place.epoch][place.position] = id;
         }
@@ -239,14 +239,14 @@ static void stretch(struct history *history, const struct rig *rig, uint32_t row
 {
     struct stoker_token_loader *loaders[WORLD_MAX];
     uint64_t steps = 1 + draw(history, 12);
-    uint64_t kept = draw(history, 3) ? steps : draw(history, steps + 1);
+    uint64_t steps_done = draw(history, 3) ? steps : draw(history, steps + 1);
     uint64_t changed = draw(history, 20);
     struct stoker_state state;
 
     history->world = 1 + (uint32_t)draw(history, WORLD_MAX);
     history->batch = 1 + (uint32_t)draw(history, BATCH_MAX);
-    history->kills += kept < steps;
-    history->resizes += kept == steps;
+    history->kills += steps_done < steps;
+    history->resizes += steps_done == steps;
     for (uint32_t rank = 0; rank < history->world; rank++) {
         T_EQ("open", open_rank(&loaders[rank], history, rig, rows, rank), 0);
         if (history->state.order_version) {
@@ -254,13 +254,13 @@ static void stretch(struct history *history, const struct rig *rig, uint32_t row
         }
     }
     for (uint64_t i = 0; i < steps; i++) {
-        if (i == changed && i < kept) {
+        if (i == changed && i < steps_done) {
             change(history, rig, rows, loaders);
         }
         for (uint32_t rank = 0; rank < history->world; rank++) {
-            step(history, loaders[rank], rank, all, i < kept);
+            step(history, loaders[rank], rank, all, i < steps_done);
         }
-        if (i + 1 == kept) {
+        if (i + 1 == steps_done) {
             stoker_token_loader_state(loaders[0], &history->state);
             for (uint32_t rank = 1; rank < history->world; rank++) {
                 stoker_token_loader_state(loaders[rank], &state);
@@ -273,7 +273,7 @@ static void stretch(struct history *history, const struct rig *rig, uint32_t row
     }
 }
 
-/* Compares all kept steps with the order of the last history. */
+/* Compares all recorded steps with the order of the last history. */
 static void check(struct history *history, const struct rig *rig)
 {
     struct stoker_mix_options mix = mix_of(history, rig);

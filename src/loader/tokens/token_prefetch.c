@@ -79,11 +79,11 @@ static void restart_walk(struct stk_token_prefetch *ahead, const struct stk_orde
 static void walk(struct stk_token_prefetch *ahead, struct stk_order_cursor *cursor)
 {
     uint64_t batch = stk_max(stk_order_cursor_slots(cursor), 1);
-    uint64_t far =
+    uint64_t distance =
         ahead->frames ? STK_TOKEN_PREFETCH_FRAMES_SAMPLES : STK_TOKEN_PREFETCH_PAGES_SAMPLES;
-    uint64_t left = ahead->frames ? STEP_BATCHES * batch + STEP_SAMPLES : far + batch;
+    uint64_t left = ahead->frames ? STEP_BATCHES * batch + STEP_SAMPLES : distance + batch;
 
-    while (left > 0 && ahead->batches * batch <= far) {
+    while (left > 0 && ahead->batches * batch <= distance) {
         uint32_t slots =
             stk_partition_batch_slots(&cursor->partition, ahead->epoch, ahead->position);
 

@@ -156,13 +156,13 @@ static void test_alone(struct stoker_engine *engine)
     const struct row row = {"alone", {.rows = STOKER_ROWS_DOCUMENTS, .fim_rate = 0.9, .seed = 6}};
     struct stoker_error error = {0};
     struct stoker_batch *all, *one;
-    struct stoker_array whole, part;
+    struct stoker_array full_batch, part;
 
     T_EQ("all", make(&all, engine, &row, &error), 0);
-    T_EQ("all", stoker_batch_array(all, 0, &whole), 0);
+    T_EQ("all", stoker_batch_array(all, 0, &full_batch), 0);
     for (uint64_t i = 0; i < DOCUMENTS; i++) {
         uint64_t first = i > 0 ? ends[i - 1] : 0, end = ends[i] - first;
-        uint64_t at = whole.offsets[i], bytes = 8 * (whole.offsets[i + 1] - at);
+        uint64_t at = full_batch.offsets[i], bytes = 8 * (full_batch.offsets[i + 1] - at);
         struct stoker_token_documents documents = {.struct_size = sizeof documents,
                                                    .tokens = tokens + first,
                                                    .ends = &end,
@@ -176,7 +176,7 @@ static void test_alone(struct stoker_engine *engine)
         T_EQ("one", stoker_token_rows_batch(&one, engine, &documents, &options, &error), 0);
         T_EQ("one", stoker_batch_array(one, 0, &part), 0);
         T_EQ("one", 8 * part.offsets[1], bytes);
-        T_TRUE("one", memcmp(part.data, (const int64_t *)whole.data + at, bytes) == 0);
+        T_TRUE("one", memcmp(part.data, (const int64_t *)full_batch.data + at, bytes) == 0);
         stoker_batch_close(one);
     }
     stoker_batch_close(all);

@@ -620,7 +620,7 @@ static const struct other_row {
     {"rate", {.context = 30, .fim_rate = 0.25}, "fill in the middle"},
     {"SPM rate", {.context = 30, .fim_rate = 0.5, .fim_spm_rate = 0.5}, "fill in the middle"},
     {"fragments", {.context = 30, .fim_rate = 0.5, .has_fim_split = 1}, "fill in the middle"},
-    {"whole", {.context = 30, .fim_rate = 0.5, .fim_whole = 1}, "fill in the middle"},
+    {"complete", {.context = 30, .fim_rate = 0.5, .fim_whole = 1}, "fill in the middle"},
 };
 
 static void test_states(void)

@@ -197,13 +197,13 @@ static void run_pass(struct stk_block_trace *trace, uint64_t epoch, enum mode mo
 
 /* Counts the samples that a node finds in a cached block. */
 static void count_block(struct stk_block_trace *trace, struct stk_block_trace_part *part,
-                        uint64_t block, uint64_t node, bool kept)
+                        uint64_t block, uint64_t node, bool reused)
 {
     for (uint64_t pass = 0; pass < part->passes; pass++) {
         uint64_t cell = (part->first_cell + pass * part->part.blocks + block) * trace->nodes + node;
 
         part->samples += trace->now[cell];
-        part->hits += kept ? trace->now[cell] : 0;
+        part->hits += reused ? trace->now[cell] : 0;
     }
 }
 
@@ -227,14 +227,14 @@ static void count_cached(struct stk_block_trace *trace, uint64_t node)
 
         for (uint64_t block = 0; block < part->part.blocks; block++) {
             uint32_t *had = &trace->filled[(part->part.first_block + block) * trace->nodes + node];
-            bool kept = *had > least;
+            bool reused = *had > least;
 
             if (*had == least && least > 0 && border > 0) {
-                kept = true;
+                reused = true;
                 border--;
             }
-            *had = kept;
-            count_block(trace, part, block, node, kept);
+            *had = reused;
+            count_block(trace, part, block, node, reused);
         }
     }
 }

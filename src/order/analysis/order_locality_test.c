@@ -84,7 +84,7 @@ static uint64_t find_in_cache(const struct meet *meets, uint32_t count, uint32_t
 {
     static uint32_t
         rank[BLOCKS]; /* of a cached block: the smallest is evicted first; 0: not cached */
-    static uint32_t kept[BLOCKS];
+    static uint32_t open_blocks[BLOCKS];
     uint32_t have = 0;
     uint64_t found = 0;
 
@@ -99,16 +99,16 @@ static uint64_t find_in_cache(const struct meet *meets, uint32_t count, uint32_t
             continue;
         }
         if (have < room) {
-            kept[have++] = block;
+            open_blocks[have++] = block;
             rank[block] = value;
             continue;
         }
         for (uint32_t k = 1; k < have; k++) {
-            at = rank[kept[k]] < rank[kept[at]] ? k : at;
+            at = rank[open_blocks[k]] < rank[open_blocks[at]] ? k : at;
         }
-        if (!knowing || rank[kept[at]] < value) {
-            rank[kept[at]] = 0;
-            kept[at] = block;
+        if (!knowing || rank[open_blocks[at]] < value) {
+            rank[open_blocks[at]] = 0;
+            open_blocks[at] = block;
             rank[block] = value;
         }
     }

@@ -112,7 +112,7 @@ static void test_blocks(uint32_t groups, uint32_t world, uint32_t nodes)
 /* The bound holds for any groups, nodes, steps and tail, and is close. */
 static void test_bound(void)
 {
-    uint64_t near = 0, drawn = 0, rows = 400;
+    uint64_t half_open = 0, drawn = 0, rows = 400;
 
     for (uint64_t i = 0; i < rows; i++) {
         uint32_t nodes = (uint32_t)(1 + stk_random_key(1, drawn++) % NODES_MAX);
@@ -141,10 +141,10 @@ static void test_bound(void)
                    (unsigned long long)got.open_blocks_max,
                    (unsigned long long)got.window_blocks_max);
         }
-        near += got.open_blocks_max * 2 >= got.window_blocks_max;
+        half_open += got.open_blocks_max * 2 >= got.window_blocks_max;
         stoker_order_close(order);
     }
-    T_TRUE("and half of it is often reached", near > rows / 3);
+    T_TRUE("and half of it is often reached", half_open > rows / 3);
 }
 
 static void test_full_and_none(void)
@@ -177,7 +177,7 @@ static void test_buffer(void)
 
     T_EQ("a buffer of a window", got.window_samples, (long long)own.window_samples);
     T_TRUE("mixes far less", got.displacement < 0.01 && own.displacement > 0.3);
-    T_TRUE("and its neighbours lie near", got.distance < 0.02 && own.distance > 0.2);
+    T_TRUE("and its neighbours lie close", got.distance < 0.02 && own.distance > 0.2);
     T_EQ("nothing is walked", got.walked, 0);
     got = measure(order, 1, UINT64_MAX);
     T_TRUE("a buffer of all is a full permutation", got.distance > 0.32 && got.distance < 0.345);

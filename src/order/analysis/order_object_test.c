@@ -88,7 +88,7 @@ static void test_row(const struct plan_row *row)
 {
     static struct stoker_slot slots[SLOTS_MAX];
     struct stoker_order *order = open_row(row);
-    uint64_t steps = order ? stoker_order_steps(order, 1) : 0, print = 0, whole = 1, real = 0;
+    uint64_t steps = order ? stoker_order_steps(order, 1) : 0, print = 0, full_order = 1, real = 0;
     bool found = true, alike = true, ends = true;
 
     for (uint64_t step = 0; order && step < steps; step++) {
@@ -115,9 +115,10 @@ static void test_row(const struct plan_row *row)
         T_EQ(row->name, real + lost, (long long)row->samples);
         T_TRUE(row->name, lost == 0 || order->partition.tail == STOKER_TAIL_DROP);
     }
-    T_EQ(row->name, stoker_order_fingerprint(order, 1, 0, steps, &whole), 0);
-    T_EQ(row->name, whole, (long long)print);
-    T_EQ(row->name, stoker_order_fingerprint(order, 1, 1, steps, &whole), STOKER_ERROR_ARGUMENT);
+    T_EQ(row->name, stoker_order_fingerprint(order, 1, 0, steps, &full_order), 0);
+    T_EQ(row->name, full_order, (long long)print);
+    T_EQ(row->name, stoker_order_fingerprint(order, 1, 1, steps, &full_order),
+         STOKER_ERROR_ARGUMENT);
     T_EQ(row->name, stoker_order_slots(order, 1, steps, STOKER_ALL_RANKS, 0, slots, 1),
          STOKER_ERROR_ARGUMENT);
     T_EQ(row->name, stoker_order_find(order, 1, row->samples, 0, slots), STOKER_ERROR_ARGUMENT);

@@ -230,12 +230,12 @@ static uint64_t count_requests(const struct rig *rig)
 
 /* ---- rows ---- */
 
-static void check_parts(const struct stoker_order_measures *whole,
+static void check_parts(const struct stoker_order_measures *total,
                         const struct stoker_order_measures *parts)
 {
     uint64_t samples = 0, requests = 0, cached = 0, blocks = 0;
 
-    for (uint64_t i = 0; i < whole->part_count; i++) {
+    for (uint64_t i = 0; i < total->part_count; i++) {
         samples += parts[i].samples;
         requests += parts[i].requests;
         cached += parts[i].requests_cached;
@@ -244,12 +244,12 @@ static void check_parts(const struct stoker_order_measures *whole,
         T_TRUE("shares", parts[i].cache_share >= 0 && parts[i].cache_share <= 1 &&
                              parts[i].same_block >= 0 && parts[i].same_block <= 1);
         T_TRUE("a part is open within the whole",
-               parts[i].open_blocks_max <= whole->open_blocks_max);
+               parts[i].open_blocks_max <= total->open_blocks_max);
     }
-    T_EQ("samples of the parts", samples, (long long)whole->samples);
-    T_EQ("requests of the parts", requests, (long long)whole->requests);
-    T_EQ("requests past caches", cached, (long long)whole->requests_cached);
-    T_EQ("blocks of the parts", blocks, (long long)whole->block_count);
+    T_EQ("samples of the parts", samples, (long long)total->samples);
+    T_EQ("requests of the parts", requests, (long long)total->requests);
+    T_EQ("requests past caches", cached, (long long)total->requests_cached);
+    T_EQ("blocks of the parts", blocks, (long long)total->block_count);
 }
 
 static void check_simulation(const struct rig *rig, const struct stoker_order_measures *measured)
@@ -279,34 +279,34 @@ static void check_simulation(const struct rig *rig, const struct stoker_order_me
 
 static bool check_rig(struct rig *rig)
 {
-    struct stoker_order_measures parts[SOURCES_MAX], whole = {.struct_size = sizeof whole};
+    struct stoker_order_measures parts[SOURCES_MAX], total = {.struct_size = sizeof total};
     struct stoker_order_measure_options options = {.struct_size = sizeof options,
                                                    .nodes = rig->nodes,
                                                    .parts = parts,
                                                    .part_max = SOURCES_MAX};
-    bool near;
+    bool is_close;
 
     if (!rig_open(rig)) {
         return false;
     }
-    T_EQ("measure", stoker_order_measure(rig->order, &options, &whole, NULL), 0);
-    T_EQ("walked", whole.walked, 1);
-    T_EQ("requests", whole.requests, (long long)count_requests(rig));
-    if (!T_TRUE("within its bound", whole.open_blocks_max <= whole.window_blocks_max)) {
+    T_EQ("measure", stoker_order_measure(rig->order, &options, &total, NULL), 0);
+    T_EQ("walked", total.walked, 1);
+    T_EQ("requests", total.requests, (long long)count_requests(rig));
+    if (!T_TRUE("within its bound", total.open_blocks_max <= total.window_blocks_max)) {
         printf("key %llu: %llu open, bound %llu\n", (unsigned long long)random_key,
-               (unsigned long long)whole.open_blocks_max,
-               (unsigned long long)whole.window_blocks_max);
+               (unsigned long long)total.open_blocks_max,
+               (unsigned long long)total.window_blocks_max);
     }
-    check_parts(&whole, parts);
-    check_simulation(rig, &whole);
-    near = whole.open_blocks_max * 3 >= whole.window_blocks_max;
+    check_parts(&total, parts);
+    check_simulation(rig, &total);
+    is_close = total.open_blocks_max * 3 >= total.window_blocks_max;
     rig_close(rig);
-    return near;
+    return is_close;
 }
 
 static void test_random(void)
 {
-    uint64_t rows = 120, near = 0;
+    uint64_t rows = 120, is_close = 0;
 
     for (random_key = 1; random_key <= rows; random_key++) {
         static struct rig rig;
@@ -318,9 +318,9 @@ static void test_random(void)
         } else {
             add_stages(&rig);
         }
-        near += check_rig(&rig);
+        is_close += check_rig(&rig);
     }
-    T_TRUE("bounds are not far off", near > rows / 2);
+    T_TRUE("bounds are not far off", is_close > rows / 2);
 }
 
 /* 4,000 and 36,000 samples, as often one as the other. */
@@ -351,28 +351,28 @@ static void two_sources(struct rig *rig, uint32_t shuffle)
 static void test_mixing(void)
 {
     static struct rig rig;
-    struct stoker_order_measures parts[2], whole = {.struct_size = sizeof whole};
+    struct stoker_order_measures parts[2], total = {.struct_size = sizeof total};
     struct stoker_order_measure_options options = {
         .struct_size = sizeof options, .parts = parts, .part_max = 2};
     double alike;
 
     two_sources(&rig, STOKER_SHUFFLE_FULL);
     T_TRUE("open", rig_open(&rig));
-    T_EQ("measure", stoker_order_measure(rig.order, &options, &whole, NULL), 0);
+    T_EQ("measure", stoker_order_measure(rig.order, &options, &total, NULL), 0);
     alike = 9.0 / 3999; /* of 3,999 others, 9 are in the block */
     T_TRUE("mates of the small source's blocks",
            parts[0].same_block > 0.7 * alike && parts[0].same_block < 1.3 * alike);
     T_TRUE("fewer of the large one's", parts[1].same_block < parts[0].same_block / 4);
     /* A quarter of a step's pairs are of the one, a quarter of the other. */
     alike = (parts[0].same_block + parts[1].same_block) / 4;
-    T_TRUE("of all", whole.same_block > 0.8 * alike && whole.same_block < 1.2 * alike);
+    T_TRUE("of all", total.same_block > 0.8 * alike && total.same_block < 1.2 * alike);
     for (int i = 0; i < 2; i++) {
         T_TRUE("a third apart", parts[i].distance > 0.32 && parts[i].distance < 0.345);
         T_TRUE("a third away", parts[i].displacement > 0.32 && parts[i].displacement < 0.345);
         T_TRUE("halves", parts[i].samples + 1000 > 20000 && parts[i].samples < 21000);
     }
-    T_EQ("two sources", whole.part_count, 2);
-    T_EQ("and 40,000 samples", whole.chosen, 40000);
+    T_EQ("two sources", total.part_count, 2);
+    T_EQ("and 40,000 samples", total.chosen, 40000);
     rig_close(&rig);
 }
 
@@ -380,7 +380,7 @@ static void test_mixing(void)
 static void test_storage_order(void)
 {
     static struct rig rig;
-    struct stoker_order_measures whole = {.struct_size = sizeof whole};
+    struct stoker_order_measures total = {.struct_size = sizeof total};
     struct stoker_order_measure_options options = {.struct_size = sizeof options};
 
     random_key = 11;
@@ -403,12 +403,12 @@ static void test_storage_order(void)
         .struct_size = sizeof rig.sampling, .stages = rig.stages, .stage_count = 1};
     rig.options.sampling = &rig.sampling;
     T_TRUE("open", rig_open(&rig));
-    T_EQ("measure", stoker_order_measure(rig.order, &options, &whole, NULL), 0);
-    T_EQ("a thousand are chosen", whole.chosen, 1000);
-    T_EQ("blocks of them", whole.block_count, 100);
-    T_EQ("each asked for once", whole.requests, 100);
-    T_EQ("one open", whole.open_blocks_max, 1);
-    T_TRUE("all beside each other", whole.neighbours == 1 && whole.displacement == 0);
+    T_EQ("measure", stoker_order_measure(rig.order, &options, &total, NULL), 0);
+    T_EQ("a thousand are chosen", total.chosen, 1000);
+    T_EQ("blocks of them", total.block_count, 100);
+    T_EQ("each requested once", total.requests, 100);
+    T_EQ("one open", total.open_blocks_max, 1);
+    T_TRUE("all beside each other", total.neighbours == 1 && total.displacement == 0);
     rig_close(&rig);
 }
 

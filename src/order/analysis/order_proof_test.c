@@ -131,7 +131,7 @@ static void test_runs(void)
 static void test_parts(void)
 {
     struct stoker_order *order = open_order(500, 1, STOKER_TAIL_WRAP, 12, 1);
-    struct stoker_order_proof whole = verify(order, 7), part = {.struct_size = sizeof part};
+    struct stoker_order_proof full_proof = verify(order, 7), part = {.struct_size = sizeof part};
     uint64_t kills = 0, slots = verify(order, 0).slots;
     struct stoker_order_verify_options options = {
         .struct_size = sizeof options,
@@ -147,8 +147,8 @@ static void test_parts(void)
         kills += part.kills;
         slots += part.slots;
     }
-    T_EQ("kills", kills, (long long)whole.kills);
-    T_EQ("slots", slots, (long long)whole.slots);
+    T_EQ("kills", kills, (long long)full_proof.kills);
+    T_EQ("slots", slots, (long long)full_proof.slots);
     stoker_order_close(order);
 }
 
@@ -363,7 +363,7 @@ static void test_refused(void)
     T_EQ("lost", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     T_HAS("lost", error.where, "segment 0: 4 steps, 5 lost");
     options.segments = &(struct stoker_order_segment){0, 3, 4, 0};
-    T_EQ("nobody", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("no server", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     options.segment_count = 0;
     stoker_order_close(order);
     order = open_mix(STOKER_MIX_REPEAT);

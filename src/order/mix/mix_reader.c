@@ -60,12 +60,12 @@ void stk_mix_reader_deinit(struct stk_mix_reader *reader)
 static const struct stk_order_epoch *epoch_of(struct stk_mix_reader *reader, uint32_t source,
                                               uint64_t epoch)
 {
-    struct stk_order_epoch *kept = &reader->epochs[source][epoch & 1];
+    struct stk_order_epoch *cached = &reader->epochs[source][epoch & 1];
 
-    if (!kept->order || kept->epoch != epoch) {
-        stk_order_epoch_begin(kept, &reader->orders[source], epoch);
+    if (!cached->order || cached->epoch != epoch) {
+        stk_order_epoch_begin(cached, &reader->orders[source], epoch);
     }
-    return kept;
+    return cached;
 }
 
 /* `count` neighbours of a source, from a draw on. */

@@ -191,7 +191,7 @@ static bool has_shares(const struct walk *walk, const struct mix_row *row, uint6
 }
 
 /* At a border a source has delivered its first samples, all of them. */
-static bool is_whole(const struct walk *walk, const struct mix_row *row)
+static bool has_each_sample(const struct walk *walk, const struct mix_row *row)
 {
     for (uint32_t i = 0; i < row->source_count; i++) {
         if (walk->high[i] != walk->given[i]) {
@@ -222,7 +222,7 @@ static void walk_through(const struct stk_mix *mix, const struct mix_row *row, s
 {
     uint64_t end = stk_min(mix->end, walk_end()), border = 0;
     uint64_t live[SOURCES];
-    bool all_new = true, all_whole = true, all_shared = true;
+    bool all_new = true, all_complete = true, all_shared = true;
     uint32_t segment = 0;
 
     for (uint64_t position = 0; position <= end; position++) {
@@ -232,7 +232,7 @@ static void walk_through(const struct stk_mix *mix, const struct mix_row *row, s
                        mix->segments[segment + 1].first * row->unit == position;
 
         if (position == border && position > 0) {
-            all_whole &= is_whole(walk, row);
+            all_complete &= has_each_sample(walk, row);
             all_shared &= has_shares(walk, row, position, is_next || is_end ? 2 : 1);
         }
         if (position == end) {
@@ -259,7 +259,7 @@ static void walk_through(const struct stk_mix *mix, const struct mix_row *row, s
         all_new &= take(walk, row, &draw);
     }
     T_TRUE(row->name, all_new);
-    T_TRUE(row->name, all_whole);
+    T_TRUE(row->name, all_complete);
     T_TRUE(row->name, all_shared);
 }
 
@@ -444,7 +444,7 @@ static void test_change_keeps(void)
         for (uint64_t late = 0; late < 2000; late += 777) {
             struct stk_mix_change change = {border + late, weights[1]};
             struct stk_mix after;
-            bool kept = true;
+            bool unchanged = true;
 
             options.changes = &change;
             options.change_count = 1;
@@ -454,10 +454,10 @@ static void test_change_keeps(void)
 
                 stk_mix_draw_at(&before, i, &old);
                 stk_mix_draw_at(&after, i, &new);
-                kept &= old.source == new.source && old.epoch == new.epoch &&
-                        old.position == new.position;
+                unchanged &= old.source == new.source && old.epoch == new.epoch &&
+                             old.position == new.position;
             }
-            T_TRUE("kept", kept);
+            T_TRUE("retained", unchanged);
             stk_mix_deinit(&after);
         }
     }
@@ -466,7 +466,7 @@ static void test_change_keeps(void)
 
 /* Also at large positions: in a frame each source has its counts, and its position is that of the
  * formula. */
-static void test_far(void)
+static void test_large_positions(void)
 {
     static const uint64_t weights[3] = {500009, 300007, 199999};
     struct stk_mix_source sources[3] = {{1000000007, 0}, {3, 0}, {UINT64_C(1) << 50, 0}};
@@ -696,7 +696,7 @@ int main(int count, char **arguments)
     epoch_units = 0;
     test_random();
     test_change_keeps();
-    test_far();
+    test_large_positions();
     test_fairness();
     test_refused();
     test_memory();

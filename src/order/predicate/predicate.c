@@ -548,7 +548,7 @@ void stk_predicate_deinit(struct stk_predicate *query)
 /* Compares an integer with a double, without rounding either. */
 static int compare_mixed(int64_t integer, double real)
 {
-    double whole;
+    double truncated;
 
     if (real >= 9223372036854775808.0) {
         return -1;
@@ -556,17 +556,17 @@ static int compare_mixed(int64_t integer, double real)
     if (real < -9223372036854775808.0) {
         return 1;
     }
-    whole = (double)(int64_t)real; /* towards 0 */
+    truncated = (double)(int64_t)real; /* towards 0 */
     if (integer != (int64_t)real) {
         return integer < (int64_t)real ? -1 : 1;
     }
-    return real > whole ? -1 : real < whole;
+    return real > truncated ? -1 : real < truncated;
 }
 
 /* Compares an integer above INT64_MAX with a number. Doubles of that size have no fraction. */
 static int compare_natural(uint64_t natural, const struct stk_predicate_value *other)
 {
-    uint64_t whole;
+    uint64_t bound;
 
     if (other->kind == STK_PREDICATE_INT ||
         (other->kind == STK_PREDICATE_REAL && other->real < 0x1p63)) {
@@ -575,8 +575,8 @@ static int compare_natural(uint64_t natural, const struct stk_predicate_value *o
     if (other->kind == STK_PREDICATE_REAL && other->real >= 0x1p64) {
         return -1;
     }
-    whole = other->kind == STK_PREDICATE_REAL ? (uint64_t)other->real : other->natural;
-    return (natural > whole) - (natural < whole);
+    bound = other->kind == STK_PREDICATE_REAL ? (uint64_t)other->real : other->natural;
+    return (natural > bound) - (natural < bound);
 }
 
 struct stk_predicate_value stk_predicate_natural(uint64_t number)

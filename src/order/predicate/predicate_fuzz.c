@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct stk_predicate_value values[STK_PREDICATE_COLUMNS_MAX] = {0};
     struct stoker_error error = {0};
     struct stk_predicate query;
-    uint32_t column = 0, asked = 0;
+    uint32_t column = 0, columns_used = 0;
     int status = stk_predicate_parse(&query, (struct stk_view){data, bytes}, &error), answer;
 
     if (status < 0) {
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     while ((answer = stk_predicate_evaluate(&query, values, &column)) < 0) {
         STK_ASSERT(column < query.column_count && values[column].kind == STK_PREDICATE_UNKNOWN);
-        STK_ASSERT(++asked <= query.column_count);
+        STK_ASSERT(++columns_used <= query.column_count);
         values[column] = value_of(data, bytes, stk_random_key(bytes, column));
     }
     STK_ASSERT(answer <= 1 && stk_predicate_evaluate(&query, values, &column) == answer);

@@ -39,21 +39,21 @@ static struct stk_predicate_value column_of(const char *name)
     return value;
 }
 
-/* The result; asked: the columns in the sequence in which they were read, with blanks. */
-static int ask(const struct stk_predicate *query, char asked[256])
+/* The result; columns: those read, in the sequence in which they were read, with blanks. */
+static int ask(const struct stk_predicate *query, char columns[256])
 {
     struct stk_predicate_value values[STK_PREDICATE_COLUMNS_MAX] = {0};
     uint32_t column = 0;
     int answer;
 
-    asked[0] = '\0';
+    columns[0] = '\0';
     while ((answer = stk_predicate_evaluate(query, values, &column)) < 0) {
         if (values[column].kind != STK_PREDICATE_UNKNOWN) {
             return -1; /* its columns were read */
         }
         values[column] = column_of(query->columns[column]);
-        strncat(asked, query->columns[column], 255 - strlen(asked));
-        strncat(asked, " ", 255 - strlen(asked));
+        strncat(columns, query->columns[column], 255 - strlen(columns));
+        strncat(columns, " ", 255 - strlen(columns));
     }
     return answer;
 }
@@ -62,7 +62,7 @@ static int ask(const struct stk_predicate *query, char asked[256])
 static const struct row {
     const char *text;
     int answer;
-    const char *asked;
+    const char *columns;
 } rows[] = {
     {"label == 3", 1, "label "},
     {"label==4", 0, "label "},
@@ -175,7 +175,7 @@ static void test_rows(void)
     {
         struct stk_predicate query;
         struct stoker_error error = {0};
-        char asked[256];
+        char columns[256];
         int status = stk_predicate_parse(&query, stk_view_of_text(row->text), &error);
 
         if (row->answer < 0) {
@@ -184,8 +184,8 @@ static void test_rows(void)
             continue;
         }
         T_EQ(row->text, status, 0);
-        T_EQ(row->text, ask(&query, asked), row->answer);
-        T_STR(row->text, asked, row->asked);
+        T_EQ(row->text, ask(&query, columns), row->answer);
+        T_STR(row->text, columns, row->columns);
         stk_predicate_deinit(&query);
     }
 }
@@ -223,7 +223,7 @@ static void test_bounds(void)
     static char text[STK_PREDICATE_BYTES_MAX + 2];
     struct stk_predicate query;
     struct stoker_error error = {0};
-    char asked[256];
+    char columns[256];
     size_t bytes = 0;
 
     memset(text, '(', 100000);
@@ -234,7 +234,7 @@ static void test_bounds(void)
     }
     memcpy(text + bytes, "label == 3", 11);
     T_EQ("long", stk_predicate_parse(&query, stk_view_of_text(text), &error), 0);
-    T_EQ("long", ask(&query, asked), 1);
+    T_EQ("long", ask(&query, columns), 1);
     stk_predicate_deinit(&query);
     memset(text, ' ', sizeof text - 1);
     T_EQ("too long", stk_predicate_parse(&query, stk_view_of_text(text), &error),

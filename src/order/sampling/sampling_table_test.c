@@ -112,16 +112,16 @@ static void test_contents(void)
 static int walk(struct stk_view image, struct stoker_error *error)
 {
     struct stk_sampling_table *table;
-    struct stk_mapped_table lent;
+    struct stk_mapped_table mapped;
     uint64_t first, damage = 0, outside = 0;
     int status = stk_sampling_table_open(&table, image, "x.table", error);
 
     if (status < 0) {
         return status;
     }
-    lent = table->subset.mapped.fail  ? table->subset.mapped
-           : table->alias.mapped.fail ? table->alias.mapped
-                                      : table->classes.mapped;
+    mapped = table->subset.mapped.fail  ? table->subset.mapped
+             : table->alias.mapped.fail ? table->alias.mapped
+                                        : table->classes.mapped;
     for (uint64_t k = 0; k < stk_min(table->subset.count, SAMPLES); k++) {
         first = stk_subset_select(&table->subset, k);
         damage += first == STK_MAPPED_TABLE_DAMAGED;
@@ -134,7 +134,7 @@ static int walk(struct stk_view image, struct stoker_error *error)
         outside += first != STK_MAPPED_TABLE_DAMAGED && first >= table->foot.count;
     }
     T_EQ("inside", outside, 0);
-    status = damage ? lent.fail(table, error) : 0;
+    status = damage ? mapped.fail(table, error) : 0;
     stk_sampling_table_close(table);
     return status;
 }
@@ -158,14 +158,14 @@ static void test_damage(void)
         tried++;
         found += status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_FORMAT ||
                  status == STOKER_ERROR_UNSUPPORTED;
-        T_TRUE("told", status == 0 || (error.what[0] && error.where[0] && error.advice[0]));
+        T_TRUE("reported", status == 0 || (error.what[0] && error.where[0] && error.advice[0]));
     }
     T_TRUE("every change", found == tried && tried > 100);
     for (uint64_t bytes = 0; bytes < rig.image.bytes;
          bytes += 1 + stk_random_key(seed, bytes) % 200) {
         T_TRUE("cut", walk((struct stk_view){image, bytes}, &error) < 0);
     }
-    T_EQ("whole", walk(rig.image, &error), 0);
+    T_EQ("complete", walk(rig.image, &error), 0);
     rig_close(&rig);
 }
 

@@ -123,7 +123,7 @@ static void test_classes(void)
     static uint32_t seen[SAMPLES];
     struct stk_class_balance classes;
     uint64_t key = stk_draw_key(seed, STK_DRAW_USE_CLASSES);
-    bool once = true, whole = true;
+    bool once = true, once_each = true;
     uint32_t slots[8][8] = {{0}};
     static uint16_t walk[FRAMES]; /* of the largest class */
     uint32_t alike = 0, epoch;
@@ -157,7 +157,7 @@ static void test_classes(void)
             seen[sample]++;
             slots[slot][label - (label > 4)]++;
             /* In its n-th epoch a sample is read for the n-th time. */
-            whole &= seen[sample] == frame / counts[label] + 1;
+            once_each &= seen[sample] == frame / counts[label] + 1;
         }
     }
     epoch = counts[LABELS - 1];
@@ -170,7 +170,7 @@ static void test_classes(void)
         chi += (slots[i / 8][i % 8] - want) * (slots[i / 8][i % 8] - want) / want;
     }
     T_TRUE("each class once a frame", once);
-    T_TRUE("each sample once an epoch of its class", whole);
+    T_TRUE("each sample once an epoch of its class", once_each);
     T_TRUE("no fixed place in a frame", is_fair("slots", chi, 49));
     stk_class_balance_deinit(&classes);
 }

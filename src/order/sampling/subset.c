@@ -68,12 +68,12 @@ void stk_subset_add(struct stk_subset *subset, uint64_t sample)
 
 void stk_subset_invert(struct stk_subset *subset)
 {
-    uint64_t whole = subset->sample_count / 64;
+    uint64_t word_count = subset->sample_count / 64;
 
-    for (uint64_t i = 0; i < whole; i++) {
+    for (uint64_t i = 0; i < word_count; i++) {
         subset->words[i] = ~subset->words[i];
     }
-    subset->words[whole] ^= (UINT64_C(1) << subset->sample_count % 64) - 1;
+    subset->words[word_count] ^= (UINT64_C(1) << subset->sample_count % 64) - 1;
 }
 
 void stk_subset_freeze(struct stk_subset *subset)

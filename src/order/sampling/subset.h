@@ -23,10 +23,10 @@ struct stk_mapped_table {
     const void *context;
 };
 
-static inline bool stk_mapped_table_check(const struct stk_mapped_table *lent, const void *at,
+static inline bool stk_mapped_table_check(const struct stk_mapped_table *table, const void *at,
                                           size_t bytes)
 {
-    return !lent->check || lent->check(lent->context, at, bytes);
+    return !table->check || table->check(table->context, at, bytes);
 }
 
 /* Reads a number of a table once: a mapped one may change between two reads. */

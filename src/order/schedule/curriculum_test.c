@@ -530,7 +530,7 @@ static int tell(const void *context, struct stoker_error *error)
 
 static void test_damage(void)
 {
-    static const struct stk_mapped_table lent = {good_for_a_while, tell, "a table"};
+    static const struct stk_mapped_table mapped = {good_for_a_while, tell, "a table"};
     static struct rig rig;
     struct stoker_error error = {0};
 
@@ -538,7 +538,7 @@ static void test_damage(void)
         rig_prepare(&rig, 300, i == 3 ? STOKER_SHUFFLE_TWO_LEVEL : STOKER_SHUFFLE_BLOCK);
         rig.stages[0].rule.alias = i == 1 ? &rig.alias : NULL;
         rig.stages[0].rule.classes = i == 2 ? &rig.classes : NULL;
-        rig.subset.mapped = rig.alias.mapped = rig.classes.mapped = lent;
+        rig.subset.mapped = rig.alias.mapped = rig.classes.mapped = mapped;
         good_left = 100000000;
         rig_open(&rig);
         for (uint64_t n = 0; n < 20; n++) {

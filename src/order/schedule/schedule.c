@@ -254,18 +254,18 @@ static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_
                        struct stoker_error *error)
 {
     struct stk_curriculum_options stages = *options->stages;
-    struct stk_order_options whole = options->order;
+    struct stk_order_options unshuffled = options->order;
     uint64_t subsets = STAGES_KEY, draws = STAGES_KEY;
     bool has_rule = stages.stage_count > 1, is_drawn = false;
     int status;
 
-    whole.shuffle = STOKER_SHUFFLE_NONE;
+    unshuffled.shuffle = STOKER_SHUFFLE_NONE;
     stages.order = options->order;
     if (options->mix) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "stages cannot be combined with a mix",
                         "remove the mix or the stages", "schedule");
     }
-    status = stk_order_init(&schedule->order, &whole, error);
+    status = stk_order_init(&schedule->order, &unshuffled, error);
     status = status < 0 ? status : stk_curriculum_init(&schedule->stages, &stages, error);
     if (status < 0) {
         stk_schedule_deinit(schedule);

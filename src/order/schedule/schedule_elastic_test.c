@@ -244,7 +244,7 @@ static void step(struct history *history, struct saved *at, bool counted)
 static void change(struct history *history, struct saved *at)
 {
     uint64_t least = draw(history, 3) ? 0 : draw(history, 3 * EPOCH_SAMPLES), border;
-    uint32_t count = at->source_count, kept = 0;
+    uint32_t count = at->source_count, change_at = 0;
 
     if (at->change_count == CHANGES || (history->end != STOKER_MIX_REPEAT && at->epoch > 0)) {
         return;
@@ -253,12 +253,12 @@ static void change(struct history *history, struct saved *at)
         at->source_count += (uint32_t)draw(history, history->source_count - count + 1);
     }
     border = stk_schedule_change_position(&history->schedule, at->epoch, at->position, least);
-    while (kept < at->change_count && at->places[kept] < border) {
-        kept++;
+    while (change_at < at->change_count && at->places[change_at] < border) {
+        change_at++;
     }
-    at->places[kept] = border;
-    draw_weights(history, at->weights[kept], at->source_count);
-    at->change_count = kept + 1;
+    at->places[change_at] = border;
+    draw_weights(history, at->weights[change_at], at->source_count);
+    at->change_count = change_at + 1;
     history->changes++;
     history->joins += at->source_count > count;
     open_schedule(history, at);
@@ -270,12 +270,12 @@ static void change(struct history *history, struct saved *at)
 static void stretch(struct history *history, uint64_t steps)
 {
     uint64_t ran = 1 + draw(history, steps);
-    uint64_t kept = draw(history, 3) ? ran : draw(history, ran + 1);
+    uint64_t change_at = draw(history, 3) ? ran : draw(history, ran + 1);
     uint64_t changed = draw(history, 2) ? draw(history, ran) : UINT64_MAX;
     struct saved at = history->at;
 
-    history->resizes += kept == ran;
-    history->kills += kept < ran;
+    history->resizes += change_at == ran;
+    history->kills += change_at < ran;
     for (uint64_t i = 0; i < ran; i++) {
         if (i == changed) {
             change(history, &at);
@@ -283,8 +283,8 @@ static void stretch(struct history *history, uint64_t steps)
         if (stk_partition_steps_from(&history->cut, at.epoch, at.position) == 0) {
             break; /* other weights made the epoch shorter */
         }
-        step(history, &at, i < kept);
-        if (i < kept) {
+        step(history, &at, i < change_at);
+        if (i < change_at) {
             history->at = at;
         }
     }

@@ -101,7 +101,7 @@ static void check_find(const char *name, const struct stk_schedule *schedule, ui
 
 /* Over `epochs` of the run: each source's n-th epoch holds each of its samples once. */
 static void walk(const char *name, const struct stk_schedule *schedule, uint64_t epochs,
-                 bool is_whole)
+                 bool is_full)
 {
     static uint64_t samples[1 << 16], again[1 << 16];
     uint64_t counts[SAMPLES] = {0}, given[3] = {0};
@@ -130,7 +130,7 @@ static void walk(const char *name, const struct stk_schedule *schedule, uint64_t
             stk_schedule_read(&reader, epoch, first, piece, part);
             same &= memcmp(part, samples + first, piece * sizeof *part) == 0;
         }
-        for (uint64_t i = 0; is_whole && i < SAMPLES; i++) {
+        for (uint64_t i = 0; is_full && i < SAMPLES; i++) {
             int source = i < ends[0] ? 0 : i < ends[1] ? 1 : 2;
             uint64_t size = ends[source] - (source ? ends[source - 1] : 0);
 
@@ -171,7 +171,7 @@ static void test_mixes(void)
     options.epoch_samples = 77;
     mix.unit_samples = 5;
     T_EQ("units", stk_schedule_init(&schedule, &options, NULL), 0);
-    T_EQ("whole units", stk_schedule_epoch_samples(&schedule), 80);
+    T_EQ("complete units", stk_schedule_epoch_samples(&schedule), 80);
     walk("units", &schedule, 90, false);
     stk_schedule_deinit(&schedule);
     options_of(&options, &mix, sources, STK_MIX_RENORMALISE);

@@ -72,7 +72,7 @@ static void report(const struct bench *bench);
 static void report_json(const struct bench *bench);
 static uint64_t cpu_ns(void);
 static uint64_t process_bytes_peak(void);
-static double ratio(double part, double whole);
+static double ratio(double part, double total);
 
 const struct command command_bench = {
     .name = "bench",
@@ -418,22 +418,22 @@ static void file_drop(const char *path)
 static void shares_fill(const struct measure *measure, struct share shares[SHARES])
 {
     const struct stoker_stats *stats = &measure->stats;
-    double whole = (double)stats->run_ns * (stats->threads ? stats->threads : 1);
+    double total = (double)stats->run_ns * (stats->threads ? stats->threads : 1);
     double known =
         (double)(stats->read_ns + stats->decode_ns + stats->idle_ns + stats->lock_wait_ns);
 
-    if (known > whole) {
-        whole = known; /* threads that started before the first next() */
+    if (known > total) {
+        total = known; /* threads that started before the first next() */
     }
-    shares[0] = (struct share){"decode", "bytes to pixels", ratio((double)stats->decode_ns, whole)};
-    shares[1] = (struct share){"read", "files to bytes", ratio((double)stats->read_ns, whole)};
+    shares[0] = (struct share){"decode", "bytes to pixels", ratio((double)stats->decode_ns, total)};
+    shares[1] = (struct share){"read", "files to bytes", ratio((double)stats->read_ns, total)};
     shares[2] = (struct share){"ahead", "ahead of the consumer: enough batches are ready",
-                               ratio((double)stats->ahead_ns, whole)};
+                               ratio((double)stats->ahead_ns, total)};
     shares[3] = (struct share){"storage", "waiting for storage: disk, network or store",
-                               ratio((double)stats->storage_wait_ns, whole)};
+                               ratio((double)stats->storage_wait_ns, total)};
     shares[4] =
-        (struct share){"lock", "waiting for each other", ratio((double)stats->lock_wait_ns, whole)};
-    shares[5] = (struct share){"other", "the rest", ratio(whole - known, whole)};
+        (struct share){"lock", "waiting for each other", ratio((double)stats->lock_wait_ns, total)};
+    shares[5] = (struct share){"other", "the rest", ratio(total - known, total)};
 }
 
 static int bad_at(void *loader, uint64_t index, struct stoker_quarantine_entry *entry)
@@ -616,7 +616,7 @@ static uint64_t process_bytes_peak(void)
     return kilobytes * 1024;
 }
 
-static double ratio(double part, double whole)
+static double ratio(double part, double total)
 {
-    return whole > 0 ? part / whole : 0;
+    return total > 0 ? part / total : 0;
 }

@@ -280,7 +280,7 @@ static int find_objects(struct bench *bench)
 {
     static struct stoker_file_info info;
     static char names[OBJECTS_MAX][NAME_BYTES];
-    const char *lent[OBJECTS_MAX], *source = bench->source;
+    const char *borrowed[OBJECTS_MAX], *source = bench->source;
     struct stoker_error error = {0};
     struct path_args expanded;
     uint32_t count = 0;
@@ -293,12 +293,12 @@ static int find_objects(struct bench *bench)
         return status;
     }
     for (uint32_t i = 0; i < count; i++) {
-        lent[i] = names[i];
+        borrowed[i] = names[i];
     }
-    stoker_files_prefetch_metadata(bench->engine, lent, count);
+    stoker_files_prefetch_metadata(bench->engine, borrowed, count);
     for (uint32_t i = 0; i < count; i++) {
         info.struct_size = sizeof info;
-        status = stoker_file_open(&bench->files[i], bench->engine, lent[i], &info, &error);
+        status = stoker_file_open(&bench->files[i], bench->engine, borrowed[i], &info, &error);
         if (status < 0) {
             return term_error(status, &error);
         }

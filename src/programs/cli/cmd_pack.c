@@ -238,7 +238,7 @@ static void report(const char *destination, const struct stoker_pack_progress *p
                    struct stoker_pack *pack)
 {
     struct bad_samples_list bad = bad_list(progress, pack);
-    char samples[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], kept[TERM_NUMBER_BYTES];
+    char samples[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], resumed[TERM_NUMBER_BYTES];
     char rate[TERM_NUMBER_BYTES], time[TERM_NUMBER_BYTES], number[TERM_NUMBER_BYTES];
     double seconds = seconds_of(progress);
     uint64_t fresh = progress->bytes_done - progress->bytes_resumed;
@@ -260,7 +260,7 @@ static void report(const char *destination, const struct stoker_pack_progress *p
     }
     if (progress->samples_resumed > 0) {
         printf("reused     %s samples of an earlier run\n",
-               term_count(kept, progress->samples_resumed));
+               term_count(resumed, progress->samples_resumed));
     }
     if (progress->resized + progress->copied > 0) {
         printf("resized    %s JPEGs", term_count(number, progress->resized));

@@ -170,7 +170,7 @@ static void table_print_json(const struct order_setup *setup, const struct colum
 }
 
 /* Prints rows of sources or stages. */
-static void parts_print(const struct order_setup *setup, const struct stoker_order_measures *whole,
+static void parts_print(const struct order_setup *setup, const struct stoker_order_measures *total,
                         const struct stoker_order_measures *parts)
 {
     if (!setup->has_mix && !setup->choice.is_there) {
@@ -180,7 +180,7 @@ static void parts_print(const struct order_setup *setup, const struct stoker_ord
            setup->has_mix ? "source" : "stage", "samples an epoch", "of", "memory of windows",
            "open at once", "", "requests an epoch", "found in cache", "distance, in time",
            "mates of one block");
-    for (uint64_t i = 0; i < whole->part_count && i < PARTS_MAX; i++) {
+    for (uint64_t i = 0; i < total->part_count && i < PARTS_MAX; i++) {
         const struct stoker_order_measures *m = &parts[i];
         const char *name = setup->has_mix ? setup->args->paths[i] : setup->choice.names[i];
         size_t bytes = strlen(name);

@@ -22,7 +22,7 @@ struct server {
     union {
         struct stk_helper_decode_request command;
         struct stk_helper_parse_request parse;
-    } asked;
+    } received;
     struct stk_helper_decode_request planned;
     struct stk_helper_reply answer;
 };
@@ -81,7 +81,7 @@ static bool same_plan(const struct stk_helper_decode_request *a,
 
 static int choose_plan(struct server *server, struct stoker_error *error)
 {
-    const struct stk_helper_decode_request *command = &server->asked.command;
+    const struct stk_helper_decode_request *command = &server->received.command;
     struct stk_transform_plan_options options = {.transforms = command->transforms,
                                                  .transform_count = command->transform_count,
                                                  .dtype = command->dtype,
@@ -104,7 +104,7 @@ static int choose_plan(struct server *server, struct stoker_error *error)
 /* Returns true if the image and the canvas are inside of the arena. */
 static bool fits(const struct server *server)
 {
-    const struct stk_helper_decode_request *command = &server->asked.command;
+    const struct stk_helper_decode_request *command = &server->received.command;
     uint64_t canvas_bytes = stk_image_decode_canvas_bytes(server->plan);
 
     return command->bytes <= command->canvas_offset &&
@@ -116,7 +116,7 @@ static bool fits(const struct server *server)
 
 static int decode(struct server *server, struct stoker_error *error)
 {
-    const struct stk_helper_decode_request *command = &server->asked.command;
+    const struct stk_helper_decode_request *command = &server->received.command;
     struct stk_view bytes = {server->arena, command->bytes};
     uint64_t ticket = 0;
     int status = choose_plan(server, error);
@@ -159,45 +159,46 @@ static bool in_arena(const struct server *server, uint64_t offset, uint64_t byte
 
 static int pack(struct server *server, const struct stk_value *value, struct stoker_error *error)
 {
-    const struct stk_helper_parse_request *asked = &server->asked.parse;
+    const struct stk_helper_parse_request *received = &server->received.parse;
 
-    return asked->check_only
+    return received->check_only
                ? value->tree ? stk_value_validate(value, error) : 0
-               : stk_value_serialize(value, server->arena + asked->buffer_offset,
-                                     asked->buffer_bytes, &server->answer.value, error);
+               : stk_value_serialize(value, server->arena + received->buffer_offset,
+                                     received->buffer_bytes, &server->answer.value, error);
 }
 
 static int parse(struct server *server, struct stoker_error *error)
 {
-    const struct stk_helper_parse_request *asked = &server->asked.parse;
-    struct stk_view bytes = {server->arena, asked->bytes};
-    const char *path = (const char *)server->arena + asked->path_offset;
+    const struct stk_helper_parse_request *received = &server->received.parse;
+    struct stk_view bytes = {server->arena, received->bytes};
+    const char *path = (const char *)server->arena + received->path_offset;
     struct stk_value value;
     uint64_t ticket, need;
     int status;
 
-    if (!in_arena(server, 0, asked->bytes) ||
-        !in_arena(server, asked->path_offset, asked->path_bytes + 1) ||
-        !in_arena(server, asked->buffer_offset, asked->buffer_bytes) ||
-        path[asked->path_bytes] != 0) {
+    if (!in_arena(server, 0, received->bytes) ||
+        !in_arena(server, received->path_offset, received->path_bytes + 1) ||
+        !in_arena(server, received->buffer_offset, received->buffer_bytes) ||
+        path[received->path_bytes] != 0) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
                         "grant the engine more memory", "%llu bytes",
-                        (unsigned long long)asked->bytes);
+                        (unsigned long long)received->bytes);
     }
     status = server->first ? server->first(bytes, error) : 0;
-    status =
-        status < 0 ? status : stk_value_memory_bytes(asked->encoding, bytes, path, &ticket, error);
+    status = status < 0 ? status
+                        : stk_value_memory_bytes(received->encoding, bytes, path, &ticket, error);
     if (status < 0) {
         return status;
     }
     /* Memory of the parsed value and of the packed result: at most its ticket and its bytes. */
-    need = 2 * stk_min(ticket, UINT64_MAX / 4) + asked->bytes;
-    if (need > asked->granted_bytes && ticket <= asked->memory_bytes_max) {
+    need = 2 * stk_min(ticket, UINT64_MAX / 4) + received->bytes;
+    if (need > received->granted_bytes && ticket <= received->memory_bytes_max) {
         server->answer.kind = STK_HELPER_NEEDS_MEMORY;
         server->answer.value = need;
         return 0;
     }
-    status = stk_value_open(&value, asked->encoding, bytes, path, asked->memory_bytes_max, error);
+    status =
+        stk_value_open(&value, received->encoding, bytes, path, received->memory_bytes_max, error);
     if (status == 0) {
         status = pack(server, &value, error);
         stk_value_close(&value);
@@ -215,10 +216,10 @@ static bool answer(struct server *server)
 
     memset(&server->answer, 0, sizeof server->answer);
     server->answer.protocol = STK_HELPER_PROTOCOL;
-    server->answer.sequence = server->asked.command.sequence;
+    server->answer.sequence = server->received.command.sequence;
     server->answer.kind = STK_HELPER_DONE;
-    status = server->asked.command.work == STK_HELPER_PARSE ? parse(server, &error)
-                                                            : decode(server, &error);
+    status = server->received.command.work == STK_HELPER_PARSE ? parse(server, &error)
+                                                               : decode(server, &error);
     if (status < 0) {
         server->answer.kind = STK_HELPER_FAILED;
         server->answer.status = status;
@@ -233,8 +234,8 @@ static bool answer(struct server *server)
 
 static bool next_command(struct server *server)
 {
-    struct stk_helper_decode_request *command = &server->asked.command;
-    ssize_t got = recv(STK_HELPER_SOCKET, &server->asked, sizeof server->asked, MSG_TRUNC);
+    struct stk_helper_decode_request *command = &server->received.command;
+    ssize_t got = recv(STK_HELPER_SOCKET, &server->received, sizeof server->received, MSG_TRUNC);
 
     if (got < (ssize_t)offsetof(struct stk_helper_decode_request, transform_count) ||
         command->protocol != STK_HELPER_PROTOCOL) {

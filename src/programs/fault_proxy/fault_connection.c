@@ -293,7 +293,7 @@ static void next_exchange(struct stk_fault_connection *connection,
         memcpy(connection->to_upstream.data, text.data, text.bytes);
         connection->to_upstream.at = 0;
         connection->to_upstream.end = now->up_bytes = text.bytes;
-        now->fresh = !connection->upstream_kept;
+        now->fresh = !connection->upstream_reusable;
         connection->phase = STK_FAULT_CONNECTION_FORWARD;
     }
     stk_fault_text_deinit(&text);
@@ -495,8 +495,8 @@ static bool end_reached(struct stk_fault_connection *connection, uint64_t now_ns
         return false;
     }
     close_now = now->close || fault == STK_FAULT_CLOSE || connection->client_done;
-    connection->upstream_kept = connection->upstream >= 0 && !now->close;
-    if (!connection->upstream_kept) {
+    connection->upstream_reusable = connection->upstream >= 0 && !now->close;
+    if (!connection->upstream_reusable) {
         stk_fault_transfer_close(connection);
     }
     finish(connection, now_ns, "done");

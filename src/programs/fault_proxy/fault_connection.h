@@ -74,7 +74,7 @@ struct stk_fault_connection {
     struct stk_tls_connection *tls; /* on the client's; NULL: none */
     uint64_t number;
     uint32_t phase; /* enum stk_fault_connection_phase */
-    bool connecting, client_done, upstream_done, upstream_kept;
+    bool connecting, client_done, upstream_done, upstream_reusable;
     uint64_t deadline_ns, wake_ns;                    /* wake_ns 0: no timer */
     uint64_t last_ns, closing_ns;                     /* the last step; when the end began */
     struct stk_fault_buffer from_client, to_upstream; /* from the client; to upstream */

@@ -130,12 +130,12 @@ static void test_bodies(void)
     T_EACH(body_row, row, bodies)
     {
         struct stoker_error error = {0};
-        struct stk_fault_body whole = {.framing = STK_FAULT_CHUNKED};
+        struct stk_fault_body body = {.framing = STK_FAULT_CHUNKED};
         struct stk_fault_body bitwise = {.framing = STK_FAULT_CHUNKED};
-        int64_t bytes = stk_fault_body_consume(&whole, stk_view_of_text(row->text), &error),
-                sum = 0, one = 1;
+        int64_t bytes = stk_fault_body_consume(&body, stk_view_of_text(row->text), &error), sum = 0,
+                one = 1;
         T_EQ(row->name, bytes < 0 ? -1 : bytes, row->bytes);
-        T_EQ(row->name, whole.done, row->done);
+        T_EQ(row->name, body.done, row->done);
         for (size_t i = 0; row->text[i] && one == 1 && !bitwise.done; i++) {
             struct stk_view byte = {(const uint8_t *)row->text + i, 1};
             one = stk_fault_body_consume(&bitwise, byte, NULL);
@@ -378,8 +378,8 @@ static void test_signed(void)
 static const struct {
     const char *name, *request, *part; /* of the head */
     int64_t bytes;                     /* of the body in the file; -1: none */
-} asked[] = {
-    {"whole", "GET /b/k HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n", 10},
+} requests[] = {
+    {"complete", "GET /b/k HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n", 10},
     {"encoded", "GET /b/%6B HTTP/1.1\r\n\r\n", "Content-Length: 10\r\n", 10},
     {"head", "HEAD /b/k HTTP/1.1\r\n\r\n", "Content-Length: 10\r\n", -1},
     {"range", "GET /b/k HTTP/1.1\r\nRange: bytes=2-4\r\n\r\n", "bytes 2-4/10\r\n", 3},
@@ -434,23 +434,23 @@ static void test_folder(void)
     put_file(root, "b/a&b");
     put_file(root, "b/sub/deep");
     folder = open(root, O_RDONLY | O_DIRECTORY);
-    for (size_t i = 0; i < STK_COUNT(asked); i++) {
+    for (size_t i = 0; i < STK_COUNT(requests); i++) {
         struct stk_fault_head head;
         struct stk_fault_answer answer = {0};
         struct stk_fault_folder_body body;
         char method[8], target[256], *mark;
-        T_EQ(asked[i].name,
-             stk_fault_head_parse(&head, stk_view_of_text(asked[i].request), true, NULL), 1);
-        sscanf(asked[i].request, "%7s %255s", method, target);
+        T_EQ(requests[i].name,
+             stk_fault_head_parse(&head, stk_view_of_text(requests[i].request), true, NULL), 1);
+        sscanf(requests[i].request, "%7s %255s", method, target);
         mark = strchr(target, '?');
         struct stk_fault_request request = {method, target, mark ? mark + 1 : "", false, 0};
         if (mark) {
             *mark = 0;
         }
-        T_EQ(asked[i].name, stk_fault_folder_answer(&answer, &body, folder, &head, &request), 0);
+        T_EQ(requests[i].name, stk_fault_folder_answer(&answer, &body, folder, &head, &request), 0);
         stk_fault_text_bytes(&answer.text, "", 1);
-        T_HAS(asked[i].name, answer.text.data, asked[i].part);
-        T_EQ(asked[i].name, body.file >= 0 ? (int64_t)body.bytes : -1, asked[i].bytes);
+        T_HAS(requests[i].name, answer.text.data, requests[i].part);
+        T_EQ(requests[i].name, body.file >= 0 ? (int64_t)body.bytes : -1, requests[i].bytes);
         if (body.file >= 0) {
             close(body.file);
         }

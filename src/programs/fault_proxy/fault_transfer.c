@@ -54,7 +54,7 @@ void stk_fault_transfer_close(struct stk_fault_connection *connection)
         close(connection->upstream);
     }
     connection->upstream = -1;
-    connection->connecting = connection->upstream_done = connection->upstream_kept = false;
+    connection->connecting = connection->upstream_done = connection->upstream_reusable = false;
     connection->from_upstream.at = connection->from_upstream.end = connection->to_upstream.at =
         connection->to_upstream.end = 0;
 }

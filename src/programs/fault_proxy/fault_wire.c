@@ -33,17 +33,17 @@ static int fail_format(struct stoker_error *error, const char *what, const char 
 int stk_fault_head_parse(struct stk_fault_head *head_out, struct stk_view bytes, bool request,
                          struct stoker_error *error)
 {
-    size_t whole = head_bytes(bytes);
-    struct stk_view rest = {bytes.data, whole};
+    size_t head_size = head_bytes(bytes);
+    struct stk_view rest = {bytes.data, head_size};
     int status;
 
-    if (whole == 0) {
+    if (head_size == 0) {
         if (bytes.bytes >= STK_FAULT_HEAD_BYTES_MAX) {
             return fail_format(error, "the head of a message is too long", "64 KiB without an end");
         }
         return 0;
     }
-    *head_out = (struct stk_fault_head){.bytes = whole};
+    *head_out = (struct stk_fault_head){.bytes = head_size};
     status = parse_start(head_out, line_of(&rest), request, error);
     while (status == 0) {
         struct stk_view line = line_of(&rest);

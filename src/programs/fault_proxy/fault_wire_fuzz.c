@@ -47,9 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     text.data += head.bytes;
     text.bytes -= head.bytes;
     if (body.framing != STK_FAULT_UNTIL_CLOSE) {
-        int64_t whole = eat(body, text, SIZE_MAX, &done);
+        int64_t at_once = eat(body, text, SIZE_MAX, &done);
         int64_t pieces = eat(body, text, 1 + (data[0] >> 2), &done_again);
-        STK_ASSERT(whole == pieces && done == done_again);
+        STK_ASSERT(at_once == pieces && done == done_again);
     }
     return 0;
 }

@@ -163,13 +163,13 @@ static void test_files(void)
     write_key(in_folder("locked.key"), key, "word");
     T_EACH(file_row, row, file_rows)
     {
-        struct stoker_error told = {0};
+        struct stoker_error reported = {0};
         int status = stk_tls_server_open_files(&tls, in_folder(row->certificate),
-                                               in_folder(row->key), &told);
+                                               in_folder(row->key), &reported);
         T_EQ(row->name, status == 0, row->part == NULL);
         if (row->part) {
-            T_ERROR(row->name, &told);
-            T_HAS(row->name, told.where, row->part);
+            T_ERROR(row->name, &reported);
+            T_HAS(row->name, reported.where, row->part);
         }
         stk_tls_server_close(tls);
         tls = NULL;
@@ -293,27 +293,28 @@ static void test_echo(void)
 /* The client's view of a proper end, and of a truncation. */
 static void test_ends(void)
 {
-    for (int told = 0; told < 2; told++) {
-        const char *name = told ? "told" : "cut";
+    for (int reported = 0; reported < 2; reported++) {
+        const char *name = reported ? "reported" : "cut";
         struct pair pair;
         ssize_t last;
         char byte;
 
         open_pair(&pair, true, "localhost");
         T_TRUE(name, shake(&pair, &last));
-        if (told) {
+        if (reported) {
             stk_tls_connection_shutdown(pair.server);
         }
         shutdown(pair.ends[0], SHUT_WR);
         int got = SSL_read(pair.client, &byte, 1);
-        T_EQ(name, SSL_get_error(pair.client, got), told ? SSL_ERROR_ZERO_RETURN : SSL_ERROR_SSL);
+        T_EQ(name, SSL_get_error(pair.client, got),
+             reported ? SSL_ERROR_ZERO_RETURN : SSL_ERROR_SSL);
         close_pair(&pair);
 
         /* The other way: a client that leaves without close_notify has ended, as one that sends
          * it. */
         open_pair(&pair, true, "localhost");
         T_TRUE(name, shake(&pair, &last));
-        if (told) {
+        if (reported) {
             SSL_shutdown(pair.client);
         }
         shutdown(pair.ends[1], SHUT_WR);

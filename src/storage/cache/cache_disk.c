@@ -334,7 +334,7 @@ enum stk_cache_turn stk_cache_disk_begin(struct stk_cache_disk *disk,
 }
 
 /* Ends a fill. The slot cannot be another fill's: the lock of its byte is still held. Without the
- * lock of the index it stays for whoever takes it over. */
+ * lock of the index the slot stays until another process takes it over. */
 static bool end_fill(struct stk_cache_fill *fill, bool commit)
 {
     struct stk_cache_disk *disk = fill->disk;

@@ -1,8 +1,8 @@
-/* Goal: a cache returns the right bytes or none: whatever is flipped or torn, whoever is killed or
- * out of space; it stays within its quota, and one process at a time fills a block.
- * Method: rows of ranges; every page of a crash old, empty or new; children that are killed at
- * random moments; calls to the kernel that fail. Covers cache_block.c, cache_index.c, cache_disk.c,
- * cache_folder.c, node_cache.c and cache_report.c. */
+/* Goal: a cache returns the right bytes or none, after flipped bits and torn writes, after a
+ * process was killed and after the disk was full; it stays within its quota, and one process at a
+ * time fills a block. Method: rows of ranges; every page of a crash old, empty or new; children
+ * that are killed at random moments; calls to the kernel that fail. Covers cache_block.c,
+ * cache_index.c, cache_disk.c, cache_folder.c, node_cache.c and cache_report.c. */
 #include "storage/cache/node_cache.h"
 
 #include "base/mem.h"
@@ -213,7 +213,7 @@ static void test_flips(void)
         T_EQ("flip back", pwrite(fd, &byte, 1, where), 1);
     }
     T_EQ("found", found, flips);
-    T_EQ("whole again", check(cache, &block, 0, 70000), 0);
+    T_EQ("complete again", check(cache, &block, 0, 70000), 0);
     T_EQ("head", pread(fd, raw, sizeof raw, (off_t)at), sizeof raw);
     T_TRUE("head is valid", stk_cache_head_decode(raw, &head));
     T_STR("its URL", head.url, "s3://b/o");
@@ -281,7 +281,7 @@ static void test_disk_failures(void)
             T_EQ("not read", check(cache, &good, 0, BLOCK), -ENOENT);
         }
         T_EQ("refused", fill(cache, &block), STK_CACHE_TURN_REFUSED);
-        T_EQ("nothing is kept", stats_of(cache).bytes_used, used);
+        T_EQ("nothing is retained", stats_of(cache).bytes_used, used);
         failing = 0;
         T_EQ("paused", fill(cache, &block), STK_CACHE_TURN_REFUSED);
         T_EQ("hits go on", check(cache, &good, 0, BLOCK), 0);
@@ -297,7 +297,7 @@ static void test_disk_failures(void)
 static void test_quota(void)
 {
     struct stoker_cache *cache = open_cache(QUOTA, BLOCK);
-    uint32_t kept = 0, still = 0;
+    uint32_t readable = 0, still = 0;
 
     for (uint32_t i = 0; i < 100; i++) {
         struct stk_cache_block block = block_of(cache, i, 0, i % 3 ? BLOCK : 3000);
@@ -308,10 +308,10 @@ static void test_quota(void)
     for (uint32_t i = 0; i < 100; i++) {
         struct stk_cache_block block = block_of(cache, i, 0, i % 3 ? BLOCK : 3000);
 
-        kept += check(cache, &block, 0, block.bytes) == 0;
+        readable += check(cache, &block, 0, block.bytes) == 0;
     }
     T_TRUE("most of it is used", stats_of(cache).bytes_used > QUOTA - 2 * BLOCK);
-    T_TRUE("blocks that are there stay", kept >= 60);
+    T_TRUE("existing blocks stay", readable >= 60);
     stoker_cache_close(cache);
     cache = open_cache(QUOTA / 4, BLOCK); /* a smaller one */
     T_TRUE("collected", stoker_cache_collect(cache, NULL) > 0);
@@ -324,7 +324,7 @@ static void test_quota(void)
         T_TRUE("right or gone", status == 0 || status == -ENOENT);
         still += status == 0;
     }
-    T_TRUE("some are there", still > 0 && still < kept);
+    T_TRUE("some are there", still > 0 && still < readable);
     T_EQ("none is damaged", stats_of(cache).blocks_dropped, 0);
     stoker_cache_close(cache);
     clear_folder();

@@ -326,28 +326,28 @@ void stk_checksum_begin(struct stk_checksum_state *sum, uint32_t kind, uint64_t 
     sum->kind = kind;
     switch (kind) {
     case STK_CHECKSUM_SHA256:
-        stk_sha256_init(&sum->so_far.sha256);
+        stk_sha256_init(&sum->running.sha256);
         break;
     case STK_CHECKSUM_SHA1:
-        stk_sha1_init(&sum->so_far.sha1);
+        stk_sha1_init(&sum->running.sha1);
         break;
     case STK_CHECKSUM_GIT_BLOB:
         snprintf(head, sizeof head, "blob %llu", (unsigned long long)bytes);
-        stk_sha1_init(&sum->so_far.sha1);
-        stk_sha1_add(&sum->so_far.sha1, head, strlen(head) + 1);
+        stk_sha1_init(&sum->running.sha1);
+        stk_sha1_add(&sum->running.sha1, head, strlen(head) + 1);
         break;
     case STK_CHECKSUM_MD5:
-        stk_md5_init(&sum->so_far.md5);
+        stk_md5_init(&sum->running.md5);
         break;
     default:
-        sum->so_far.crc = 0;
+        sum->running.crc = 0;
         break;
     }
 }
 
 void stk_checksum_add(struct stk_checksum_state *sum, struct stk_view bytes)
 {
-    uint64_t *crc = &sum->so_far.crc;
+    uint64_t *crc = &sum->running.crc;
 
     switch (sum->kind) {
     case STK_CHECKSUM_CRC64:
@@ -360,14 +360,14 @@ void stk_checksum_add(struct stk_checksum_state *sum, struct stk_view bytes)
         *crc = stk_crc32((uint32_t)*crc, bytes.data, bytes.bytes);
         break;
     case STK_CHECKSUM_SHA256:
-        stk_sha256_add(&sum->so_far.sha256, bytes.data, bytes.bytes);
+        stk_sha256_add(&sum->running.sha256, bytes.data, bytes.bytes);
         break;
     case STK_CHECKSUM_SHA1:
     case STK_CHECKSUM_GIT_BLOB:
-        stk_sha1_add(&sum->so_far.sha1, bytes.data, bytes.bytes);
+        stk_sha1_add(&sum->running.sha1, bytes.data, bytes.bytes);
         break;
     default:
-        stk_md5_add(&sum->so_far.md5, bytes.data, bytes.bytes);
+        stk_md5_add(&sum->running.md5, bytes.data, bytes.bytes);
         break;
     }
 }
@@ -378,17 +378,17 @@ struct stk_checksum stk_checksum_end(struct stk_checksum_state *sum)
 
     switch (sum->kind) {
     case STK_CHECKSUM_SHA256:
-        stk_sha256_done(&sum->so_far.sha256, checksum.sum);
+        stk_sha256_done(&sum->running.sha256, checksum.sum);
         break;
     case STK_CHECKSUM_SHA1:
     case STK_CHECKSUM_GIT_BLOB:
-        stk_sha1_done(&sum->so_far.sha1, checksum.sum);
+        stk_sha1_done(&sum->running.sha1, checksum.sum);
         break;
     case STK_CHECKSUM_MD5:
-        stk_md5_done(&sum->so_far.md5, checksum.sum);
+        stk_md5_done(&sum->running.md5, checksum.sum);
         break;
     default:
-        put(&checksum, sum->so_far.crc);
+        put(&checksum, sum->running.crc);
         break;
     }
     return checksum;

@@ -83,7 +83,7 @@ struct stk_checksum_state {
         struct stk_sha256 sha256;
         struct stk_sha1 sha1;
         struct stk_md5 md5;
-    } so_far;
+    } running;
 };
 void stk_checksum_begin(struct stk_checksum_state *sum, uint32_t kind, uint64_t bytes);
 void stk_checksum_add(struct stk_checksum_state *sum, struct stk_view bytes);
@@ -116,7 +116,7 @@ void stk_range_coverage_set_tentative(struct stk_range_coverage *coverage, uint3
 /* Sets the checksum of the object, if it can be combined and none was set before. Returns VERIFIED
  * or MISMATCH if the object was complete already. */
 enum stk_range_coverage_result stk_range_coverage_set_expected(struct stk_range_coverage *coverage,
-                                                               const struct stk_checksum *whole);
+                                                               const struct stk_checksum *object);
 /* Adds received bytes. Bytes that are covered already, or exceed the bound of pieces, are ignored.
  */
 enum stk_range_coverage_result stk_range_coverage_add(struct stk_range_coverage *coverage,

@@ -26,7 +26,7 @@ struct row {
     const char *name, *headers;
     uint32_t dialect;
     bool all, tag;
-    uint32_t body, whole; /* kinds */
+    uint32_t body, object_kind; /* kinds */
     bool doubtful, twice;
 };
 
@@ -65,7 +65,7 @@ static const struct row rows[] = {
      false, 0, 0, false, false},
     {"an ETag", "ETag: " ETAG "\n", STK_CHECKSUM_FROM_AWS, true, true, STK_CHECKSUM_MD5, 0, true,
      false},
-    {"an ETag that nobody wants", "ETag: " ETAG "\n", STK_CHECKSUM_FROM_AWS, true, false, 0, 0,
+    {"an ETag that is not used", "ETag: " ETAG "\n", STK_CHECKSUM_FROM_AWS, true, false, 0, 0,
      false, false},
     {"an ETag of a range", "ETag: " ETAG "\n", STK_CHECKSUM_FROM_AWS, false, true, 0, 0, false,
      false},
@@ -121,7 +121,7 @@ static void test_rows(void)
         memcpy(answer.headers, row->headers, answer.headers_bytes);
         stk_checksum_read_headers(&seals, &answer, row->dialect, row->all, row->tag);
         T_EQ(row->name, seals.body.kind, row->body);
-        T_EQ(row->name, seals.object.kind, row->whole);
+        T_EQ(row->name, seals.object.kind, row->object_kind);
         T_EQ(row->name, seals.unreliable, row->doubtful);
         T_EQ(row->name, seals.body.parts, row->twice);
         if (seals.body.kind && seals.body.parts == 0 && seals.body.kind != STK_CHECKSUM_MD5) {
@@ -175,7 +175,7 @@ static void test_parts(void)
     }
 }
 
-/* The values that Hugging Face reports of a whole file are those of sha256sum and `git
+/* The values that Hugging Face reports for a file are those of sha256sum and `git
  * hash-object`. */
 static void test_hub(void)
 {
@@ -183,7 +183,7 @@ static void test_hub(void)
 #define GIT_HEX "e2e107ac61ac259b87c544f6e7a4eb03422c6c21"
     static const struct linked {
         const char *name, *headers, *text; /* NULL: none */
-    } told[] = {
+    } header_rows[] = {
         {"large", "ETag: \"x\"\nX-Linked-ETag: \"" SHA256_HEX "\"\n", "sha256 " SHA256_HEX},
         {"small", "x-linked-etag:\"" GIT_HEX "\"\nX-Repo-Commit: " SHA256_HEX "\n",
          "git-sha1 " GIT_HEX},
@@ -198,7 +198,7 @@ static void test_hub(void)
     static struct stk_http_response answer;
     struct stk_view digits = {(const uint8_t *)"123456789", 9};
 
-    T_EACH(linked, row, told)
+    T_EACH(linked, row, header_rows)
     {
         char text[STK_CHECKSUM_TEXT_BYTES];
         struct stk_checksum seal, made;
@@ -225,7 +225,7 @@ static void test_pieces(void)
         data[i] = (uint8_t)(i * 7 + i / 256);
     }
     for (uint32_t kind = STK_CHECKSUM_CRC64; kind < STK_CHECKSUM_KINDS; kind++) {
-        struct stk_checksum whole =
+        struct stk_checksum object_kind =
             stk_checksum_compute(kind, false, (struct stk_view){data, sizeof data});
         struct stk_checksum_state sum;
         struct stk_checksum got;
@@ -235,7 +235,7 @@ static void test_pieces(void)
             stk_checksum_add(&sum, (struct stk_view){data + at, stk_min(step, sizeof data - at)});
         }
         got = stk_checksum_end(&sum);
-        T_TRUE("pieces", stk_checksum_equal(&got, &whole));
+        T_TRUE("pieces", stk_checksum_equal(&got, &object_kind));
         T_TRUE("bytes",
                stk_checksum_bytes(kind) >= 4 && stk_checksum_bytes(kind) <= sizeof got.sum);
     }
@@ -321,25 +321,25 @@ static void test_cover(void)
         data[i] = (uint8_t)stk_random_key(3, i);
     }
     for (uint32_t kind = STK_CHECKSUM_CRC64; kind <= STK_CHECKSUM_CRC32; kind++) {
-        struct stk_checksum whole =
+        struct stk_checksum object_kind =
             stk_checksum_compute(kind, false, (struct stk_view){data, BYTES});
 
         for (uint64_t seed = 0; seed < 20; seed++) {
             struct stk_range_coverage *cover = stk_range_coverage_new(BYTES);
             struct stk_checksum want, got;
 
-            T_EQ("nobody told", stk_range_coverage_add(cover, 0, (struct stk_view){data, BYTES}),
+            T_EQ("none reported", stk_range_coverage_add(cover, 0, (struct stk_view){data, BYTES}),
                  STK_RANGE_COVERAGE_INCOMPLETE);
-            stk_range_coverage_set_expected(cover, &whole);
-            T_EQ("proven", cover_in_cuts(cover, data, seed, false), STK_RANGE_COVERAGE_VERIFIED);
+            stk_range_coverage_set_expected(cover, &object_kind);
+            T_EQ("verified", cover_in_cuts(cover, data, seed, false), STK_RANGE_COVERAGE_VERIFIED);
             T_EQ("and again", cover_in_cuts(cover, data, seed + 100, false),
                  STK_RANGE_COVERAGE_VERIFIED);
             T_EQ("damaged", cover_in_cuts(cover, data, seed, true), STK_RANGE_COVERAGE_MISMATCH);
             T_EQ("for ever", stk_range_coverage_add(cover, 0, (struct stk_view){data, BYTES}),
                  STK_RANGE_COVERAGE_MISMATCH);
             stk_range_coverage_get_mismatch(cover, &want, &got);
-            T_TRUE("told", stk_checksum_equal(&want, &whole) && !stk_checksum_equal(&got, &whole) &&
-                               got.kind == kind);
+            T_TRUE("reported", stk_checksum_equal(&want, &object_kind) &&
+                                   !stk_checksum_equal(&got, &object_kind) && got.kind == kind);
             stk_range_coverage_free(cover);
         }
     }
@@ -348,13 +348,13 @@ static void test_cover(void)
 
 /* The checksum is reported when some or all pieces have arrived: pieces that were summed with the
  * right guess of the kind count. */
-static void test_told_late(void)
+static void test_late_checksum(void)
 {
     static const struct {
         const char *name;
-        uint32_t told, before; /* pieces of 4 that arrive before the checksum is reported */
+        uint32_t header_rows, before; /* pieces of 4 that arrive before the checksum is reported */
         bool damage;
-        enum stk_range_coverage_result want_told, want_last;
+        enum stk_range_coverage_result want_set, want_last;
     } late[] = {
         {"all before", STK_CHECKSUM_CRC64, 4, false, STK_RANGE_COVERAGE_VERIFIED,
          STK_RANGE_COVERAGE_VERIFIED},
@@ -368,34 +368,36 @@ static void test_told_late(void)
          STK_RANGE_COVERAGE_INCOMPLETE},
         {"of another kind, all before", STK_CHECKSUM_CRC32C, 4, false,
          STK_RANGE_COVERAGE_INCOMPLETE, STK_RANGE_COVERAGE_INCOMPLETE},
-        {"none is told", STK_CHECKSUM_NONE, 4, false, STK_RANGE_COVERAGE_INCOMPLETE,
+        {"none is reported", STK_CHECKSUM_NONE, 4, false, STK_RANGE_COVERAGE_INCOMPLETE,
          STK_RANGE_COVERAGE_INCOMPLETE},
     };
     uint8_t data[400];
 
     for (size_t i = 0; i < STK_COUNT(late); i++) {
         struct stk_range_coverage *cover = stk_range_coverage_new(sizeof data);
-        struct stk_checksum whole = {.kind = STK_CHECKSUM_NONE};
+        struct stk_checksum object_kind = {.kind = STK_CHECKSUM_NONE};
         enum stk_range_coverage_result last = STK_RANGE_COVERAGE_INCOMPLETE;
 
         for (uint32_t k = 0; k < sizeof data; k++) {
             data[k] = (uint8_t)stk_random_key(7, k);
         }
-        if (late[i].told) {
-            whole = stk_checksum_compute(late[i].told, false, (struct stk_view){data, sizeof data});
+        if (late[i].header_rows) {
+            object_kind = stk_checksum_compute(late[i].header_rows, false,
+                                               (struct stk_view){data, sizeof data});
         }
         data[150] ^= late[i].damage;
         stk_range_coverage_set_tentative(cover, STK_CHECKSUM_CRC64);
         for (uint32_t k = 0; k < 4; k++) {
             if (k == late[i].before) {
-                T_EQ(late[i].name, stk_range_coverage_set_expected(cover, &whole),
-                     late[i].want_told);
+                T_EQ(late[i].name, stk_range_coverage_set_expected(cover, &object_kind),
+                     late[i].want_set);
             }
             last = stk_range_coverage_add(cover, 100 * k, (struct stk_view){data + 100 * k, 100});
         }
         if (late[i].before == 4) {
             T_EQ(late[i].name, last, STK_RANGE_COVERAGE_INCOMPLETE);
-            T_EQ(late[i].name, stk_range_coverage_set_expected(cover, &whole), late[i].want_told);
+            T_EQ(late[i].name, stk_range_coverage_set_expected(cover, &object_kind),
+                 late[i].want_set);
             /* After success the coverage starts again; after a mismatch it stays one. */
             last = stk_range_coverage_add(cover, 0, (struct stk_view){data, 100});
             T_EQ(late[i].name, last == STK_RANGE_COVERAGE_MISMATCH,
@@ -411,22 +413,23 @@ static void test_told_late(void)
 static void test_bound(void)
 {
     struct stk_range_coverage *cover = stk_range_coverage_new(1u << 20);
-    struct stk_checksum whole = {.kind = STK_CHECKSUM_CRC32C};
+    struct stk_checksum object_kind = {.kind = STK_CHECKSUM_CRC32C};
     static uint8_t ones[4 * STK_RANGE_COVERAGE_PIECES_MAX];
     uint8_t byte = 1;
 
-    stk_range_coverage_set_expected(cover, &whole);
+    stk_range_coverage_set_expected(cover, &object_kind);
     for (uint64_t i = 0; i < 3 * STK_RANGE_COVERAGE_PIECES_MAX; i++) {
         T_EQ("open", stk_range_coverage_add(cover, 2 * i, (struct stk_view){&byte, 1}),
              STK_RANGE_COVERAGE_INCOMPLETE);
     }
     stk_range_coverage_free(cover);
     cover = stk_range_coverage_new(
-        /* if all pieces had been kept, this would verify the object */
+        /* if the coverage held all pieces, this would verify the object */
         4 * STK_RANGE_COVERAGE_PIECES_MAX);
     memset(ones, 1, sizeof ones);
-    whole = stk_checksum_compute(STK_CHECKSUM_CRC32C, false, (struct stk_view){ones, sizeof ones});
-    stk_range_coverage_set_expected(cover, &whole);
+    object_kind =
+        stk_checksum_compute(STK_CHECKSUM_CRC32C, false, (struct stk_view){ones, sizeof ones});
+    stk_range_coverage_set_expected(cover, &object_kind);
     for (uint64_t i = 0; i < 2 * sizeof ones; i++) {
         uint64_t at = i < sizeof ones / 2 ? 2 * i : 2 * (i - sizeof ones / 2) + 1;
 
@@ -449,7 +452,7 @@ static void test_no_join(void)
     for (size_t i = 0; i < STK_COUNT(seals); i++) {
         struct stk_range_coverage *cover = stk_range_coverage_new(sizeof data);
 
-        T_EQ("told", stk_range_coverage_set_expected(cover, &seals[i]),
+        T_EQ("reported", stk_range_coverage_set_expected(cover, &seals[i]),
              STK_RANGE_COVERAGE_INCOMPLETE);
         T_EQ("half", stk_range_coverage_add(cover, 100, (struct stk_view){data + 100, 100}),
              STK_RANGE_COVERAGE_INCOMPLETE);
@@ -467,7 +470,7 @@ int main(void)
     test_hub();
     test_pieces();
     test_cover();
-    test_told_late();
+    test_late_checksum();
     test_bound();
     test_no_join();
     return t_finish();

@@ -25,7 +25,7 @@ struct world {
     int status;
     uint32_t lie; /* this part (from 1; 0: none) is reported with this offset and size */
     uint64_t lie_offset, lie_bytes;
-    uint32_t asked;
+    uint32_t requested;
     uint8_t data[BYTES]; /* as they are in the store */
 };
 
@@ -34,7 +34,7 @@ static int ask(void *owner, uint32_t number, struct stk_composite_checksum_part 
     struct world *world = owner;
     uint64_t begin = 0;
 
-    world->asked++;
+    world->requested++;
     T_TRUE("a part", number >= 1 && number <= STK_COMPOSITE_CHECKSUM_PARTS_MAX);
     if (world->refused && number >= world->refused) {
         return world->status;
@@ -89,46 +89,46 @@ static void make(struct world *world, uint64_t seed)
 }
 
 /* Adds all bytes in cuts of at most `cut` bytes. */
-static int add_all(struct stk_composite_checksum *whole, const uint8_t *data, uint64_t cut,
+static int add_all(struct stk_composite_checksum *checksum, const uint8_t *data, uint64_t cut,
                    uint64_t seed)
 {
     int status = 0;
 
     for (uint64_t at = 0, step; at < BYTES && status == 0; at += step) {
         step = stk_min(1 + stk_random_key(seed, at) % cut, BYTES - at);
-        status = stk_composite_checksum_add(whole, (struct stk_view){data + at, step});
+        status = stk_composite_checksum_add(checksum, (struct stk_view){data + at, step});
     }
     return status;
 }
 
 /* Adds `first`, and, if bytes have to be added again, `again`. Returns the result. */
 static int judge(struct world *world, const struct stk_checksum *want, const uint8_t *first,
-                 const uint8_t *again, struct stk_composite_checksum_mismatch *told)
+                 const uint8_t *again, struct stk_composite_checksum_mismatch *mismatch)
 {
-    struct stk_composite_checksum *whole = stk_composite_checksum_new(want, BYTES, ask, world);
+    struct stk_composite_checksum *checksum = stk_composite_checksum_new(want, BYTES, ask, world);
     int status;
 
-    world->asked = 0;
-    T_TRUE("memory", whole != NULL);
-    status = add_all(whole, first, 300, 1);
-    status = status < 0 ? status : stk_composite_checksum_verify(whole);
+    world->requested = 0;
+    T_TRUE("memory", checksum != NULL);
+    status = add_all(checksum, first, 300, 1);
+    status = status < 0 ? status : stk_composite_checksum_verify(checksum);
     if (status == STK_COMPOSITE_CHECKSUM_RESTART) {
-        status = add_all(whole, again, 90, 2);
-        status = status < 0 ? status : stk_composite_checksum_verify(whole);
+        status = add_all(checksum, again, 90, 2);
+        status = status < 0 ? status : stk_composite_checksum_verify(checksum);
         T_TRUE("once", status != STK_COMPOSITE_CHECKSUM_RESTART);
     }
-    stk_composite_checksum_get_mismatch(whole, told);
-    stk_composite_checksum_free(whole);
+    stk_composite_checksum_get_mismatch(checksum, mismatch);
+    stk_composite_checksum_free(checksum);
     return status;
 }
 
 static const struct shape {
     const char *name;
     uint64_t sizes[SIZES_MAX];
-    /* 0: a checksum of the whole object; number of questions if all is well */
-    uint32_t count, asked;
+    /* 0: a checksum of the object; number of requests without an error */
+    uint32_t count, requested;
 } shapes[] = {
-    {"whole", {0}, 0, 0},
+    {"complete", {0}, 0, 0},
     {"one part", {1000}, 1, 0},
     {"two", {600, 400}, 2, 1},
     {"even", {250, 250, 250, 250}, 4, 1},
@@ -159,7 +159,7 @@ static void test_shapes(void)
 {
     static struct world world;
     static uint8_t came[BYTES];
-    struct stk_composite_checksum_mismatch told;
+    struct stk_composite_checksum_mismatch mismatch;
     struct stk_checksum want;
 
     T_EACH(shape, shape, shapes)
@@ -170,23 +170,24 @@ static void test_shapes(void)
             }
             set(&world, shape, at / 4, at % 4);
             want = sum_of(&world, shape->count);
-            T_EQ(shape->name, judge(&world, &want, world.data, world.data, &told),
+            T_EQ(shape->name, judge(&world, &want, world.data, world.data, &mismatch),
                  STK_COMPOSITE_CHECKSUM_VERIFIED);
-            T_EQ(shape->name, world.asked, shape->asked);
+            T_EQ(shape->name, world.requested, shape->requested);
             for (uint32_t bad = 0; bad < BYTES; bad += 111) {
                 uint64_t begin = 0;
                 uint32_t part = 0;
 
                 memcpy(came, world.data, BYTES);
                 came[bad] ^= 0x10;
-                T_EQ(shape->name, judge(&world, &want, came, came, &told),
+                T_EQ(shape->name, judge(&world, &want, came, came, &mismatch),
                      STK_COMPOSITE_CHECKSUM_MISMATCH);
-                T_TRUE(shape->name, told.first <= bad && bad <= told.last && told.last < BYTES &&
-                                        !stk_checksum_equal(&told.want, &told.got));
+                T_TRUE(shape->name, mismatch.first <= bad && bad <= mismatch.last &&
+                                        mismatch.last < BYTES &&
+                                        !stk_checksum_equal(&mismatch.want, &mismatch.got));
                 while (part < shape->count && bad >= begin) {
                     begin += world.sizes[part++];
                 }
-                T_EQ(shape->name, told.part, world.seals && shape->count > 1 ? part : 0);
+                T_EQ(shape->name, mismatch.part, world.seals && shape->count > 1 ? part : 0);
             }
         }
     }
@@ -197,17 +198,18 @@ static void test_other_bytes_again(void)
 {
     static struct world world;
     static uint8_t came[BYTES];
-    struct stk_composite_checksum_mismatch told;
+    struct stk_composite_checksum_mismatch mismatch;
     struct stk_checksum want;
 
     set(&world, &shapes[8], STK_CHECKSUM_CRC32C, 1);
     want = sum_of(&world, world.count);
     memcpy(came, world.data, BYTES);
     came[500] ^= 1;
-    T_EQ("first wrong", judge(&world, &want, came, world.data, &told),
+    T_EQ("first wrong", judge(&world, &want, came, world.data, &mismatch),
          STK_COMPOSITE_CHECKSUM_MISMATCH);
-    T_TRUE("told", !stk_checksum_equal(&told.want, &told.got) && told.last == BYTES - 1);
-    T_EQ("then wrong", judge(&world, &want, world.data, came, &told),
+    T_TRUE("reported",
+           !stk_checksum_equal(&mismatch.want, &mismatch.got) && mismatch.last == BYTES - 1);
+    T_EQ("then wrong", judge(&world, &want, world.data, came, &mismatch),
          STK_COMPOSITE_CHECKSUM_MISMATCH);
 }
 
@@ -259,7 +261,7 @@ static void test_servers(void)
     static uint8_t came[BYTES];
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_composite_checksum_mismatch told;
+        struct stk_composite_checksum_mismatch mismatch;
         struct stk_checksum want;
 
         set(&world, &shapes[rows[i].shape], STK_CHECKSUM_SHA256, 1);
@@ -271,9 +273,10 @@ static void test_servers(void)
         world.lie_bytes = rows[i].bytes;
         memcpy(came, world.data, BYTES);
         came[999] ^= 1;
-        T_EQ(rows[i].name, judge(&world, &want, world.data, world.data, &told), rows[i].verdict);
-        T_EQ(rows[i].name, judge(&world, &want, came, came, &told), rows[i].damaged);
-        T_TRUE(rows[i].name, world.asked <= 2 * STK_COMPOSITE_CHECKSUM_PARTS_MAX);
+        T_EQ(rows[i].name, judge(&world, &want, world.data, world.data, &mismatch),
+             rows[i].verdict);
+        T_EQ(rows[i].name, judge(&world, &want, came, came, &mismatch), rows[i].damaged);
+        T_TRUE(rows[i].name, world.requested <= 2 * STK_COMPOSITE_CHECKSUM_PARTS_MAX);
     }
 }
 
@@ -281,36 +284,36 @@ static void test_servers(void)
 static void test_unknown(void)
 {
     static struct world world;
-    struct stk_composite_checksum_mismatch told;
-    struct stk_composite_checksum *whole;
+    struct stk_composite_checksum_mismatch mismatch;
+    struct stk_composite_checksum *checksum;
     struct stk_checksum want;
 
     set(&world, &shapes[3], STK_CHECKSUM_CRC32, 0);
     want = sum_of(&world, world.count);
     want.parts = 1000000000;
-    T_EQ("too many", judge(&world, &want, world.data, world.data, &told),
+    T_EQ("too many", judge(&world, &want, world.data, world.data, &mismatch),
          STK_COMPOSITE_CHECKSUM_UNKNOWN);
-    T_EQ("nobody is asked", world.asked, 0);
+    T_EQ("no request", world.requested, 0);
     want.parts = STK_COMPOSITE_CHECKSUM_PARTS_MAX; /* more than bytes */
-    T_EQ("more than bytes", judge(&world, &want, world.data, world.data, &told),
+    T_EQ("more than bytes", judge(&world, &want, world.data, world.data, &mismatch),
          STK_COMPOSITE_CHECKSUM_UNKNOWN);
     want = (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
-    T_EQ("none", judge(&world, &want, world.data, world.data, &told),
+    T_EQ("none", judge(&world, &want, world.data, world.data, &mismatch),
          STK_COMPOSITE_CHECKSUM_UNKNOWN);
     want.kind = STK_CHECKSUM_KINDS;
-    T_EQ("no kind", judge(&world, &want, world.data, world.data, &told),
+    T_EQ("no kind", judge(&world, &want, world.data, world.data, &mismatch),
          STK_COMPOSITE_CHECKSUM_UNKNOWN);
     want = sum_of(&world, 0);
-    whole = stk_composite_checksum_new(&want, BYTES, ask, &world);
-    T_EQ("some of it", stk_composite_checksum_add(whole, (struct stk_view){world.data, BYTES - 1}),
-         0);
-    T_EQ("some of it", stk_composite_checksum_verify(whole), STK_COMPOSITE_CHECKSUM_UNKNOWN);
-    stk_composite_checksum_free(whole);
+    checksum = stk_composite_checksum_new(&want, BYTES, ask, &world);
+    T_EQ("some of it",
+         stk_composite_checksum_add(checksum, (struct stk_view){world.data, BYTES - 1}), 0);
+    T_EQ("some of it", stk_composite_checksum_verify(checksum), STK_COMPOSITE_CHECKSUM_UNKNOWN);
+    stk_composite_checksum_free(checksum);
     stk_composite_checksum_free(NULL);
     want = stk_checksum_compute(STK_CHECKSUM_SHA1, false, (struct stk_view){world.data, 0});
-    whole = stk_composite_checksum_new(&want, 0, ask, &world);
-    T_EQ("nothing", stk_composite_checksum_verify(whole), STK_COMPOSITE_CHECKSUM_VERIFIED);
-    stk_composite_checksum_free(whole);
+    checksum = stk_composite_checksum_new(&want, 0, ask, &world);
+    T_EQ("nothing", stk_composite_checksum_verify(checksum), STK_COMPOSITE_CHECKSUM_VERIFIED);
+    stk_composite_checksum_free(checksum);
 }
 
 /* A server with arbitrary answers: damage is never verified, and every case ends. */
@@ -336,22 +339,22 @@ static void test_liars(void)
         struct stk_checksum want = {.kind = 1 + (uint32_t)(run % (STK_CHECKSUM_KINDS - 1)),
                                     .parts =
                                         (uint32_t)(stk_random_key(seed, 5) % (run & 1 ? 5 : 200))};
-        struct stk_composite_checksum *whole =
+        struct stk_composite_checksum *checksum =
             stk_composite_checksum_new(&want, BYTES, ask_liar, &seed);
-        int status = add_all(whole, world.data, BYTES, run);
+        int status = add_all(checksum, world.data, BYTES, run);
 
-        status = status < 0 ? status : stk_composite_checksum_verify(whole);
+        status = status < 0 ? status : stk_composite_checksum_verify(checksum);
         if (status == STK_COMPOSITE_CHECKSUM_RESTART) {
             seen[STK_COMPOSITE_CHECKSUM_RESTART]++;
-            status = add_all(whole, world.data, BYTES, run);
-            status = status < 0 ? status : stk_composite_checksum_verify(whole);
+            status = add_all(checksum, world.data, BYTES, run);
+            status = status < 0 ? status : stk_composite_checksum_verify(checksum);
         }
-        T_TRUE("not proven", status == -EIO || status == STK_COMPOSITE_CHECKSUM_UNKNOWN ||
-                                 status == STK_COMPOSITE_CHECKSUM_MISMATCH);
+        T_TRUE("not verified", status == -EIO || status == STK_COMPOSITE_CHECKSUM_UNKNOWN ||
+                                   status == STK_COMPOSITE_CHECKSUM_MISMATCH);
         if (status >= 0) {
             seen[status]++;
         }
-        stk_composite_checksum_free(whole);
+        stk_composite_checksum_free(checksum);
     }
     T_TRUE("of each", seen[STK_COMPOSITE_CHECKSUM_UNKNOWN] > 0 &&
                           seen[STK_COMPOSITE_CHECKSUM_MISMATCH] > 0 &&

@@ -57,18 +57,20 @@ void stk_range_coverage_set_tentative(struct stk_range_coverage *coverage, uint3
     pthread_mutex_unlock(&coverage->lock);
 }
 
-enum stk_range_coverage_result stk_range_coverage_set_expected(struct stk_range_coverage *coverage,
-                                                               const struct stk_checksum *whole)
+enum stk_range_coverage_result
+stk_range_coverage_set_expected(struct stk_range_coverage *coverage,
+                                const struct stk_checksum *object_checksum)
 {
     enum stk_range_coverage_result covered = STK_RANGE_COVERAGE_INCOMPLETE;
 
     pthread_mutex_lock(&coverage->lock);
     if (coverage->locked.want.kind == STK_CHECKSUM_NONE || coverage->locked.guessed) {
-        if (coverage->locked.guessed && coverage->locked.want.kind != whole->kind) {
+        if (coverage->locked.guessed && coverage->locked.want.kind != object_checksum->kind) {
             coverage->locked.count = 0; /* sums of another kind */
         }
-        coverage->locked.want =
-            stk_checksum_is_combinable(whole) ? *whole : (struct stk_checksum){0};
+        coverage->locked.want = stk_checksum_is_combinable(object_checksum)
+                                    ? *object_checksum
+                                    : (struct stk_checksum){0};
         coverage->locked.guessed = false;
         covered = evaluate_locked(coverage);
     }

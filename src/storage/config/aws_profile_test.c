@@ -366,7 +366,7 @@ static void test_endpoints(void)
          "http://h", "", 0},
         {"no services", NULL, "endpoint_url = http://h\nservices = t\n[services s]\nx = 1", NULL,
          "", STOKER_ERROR_FORMAT},
-        {"nobody asks", "AWS_ENDPOINT_URL_S3=http://v", "services = t", "http://v", "", 0},
+        {"no service uses it", "AWS_ENDPOINT_URL_S3=http://v", "services = t", "http://v", "", 0},
     };
     char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256], text[600];
     struct stk_aws_profile profiles;
@@ -673,8 +673,8 @@ static void test_sso(void)
 
     T_TRUE("folder", mkdtemp(folder) && token && again);
     setenv("HOME", folder, 1);
-    T_EQ("nobody logged in", stk_sso_token_load("mine", token, &error), STOKER_ERROR_MISSING);
-    T_ERROR("nobody logged in", &error);
+    T_EQ("no login", stk_sso_token_load("mine", token, &error), STOKER_ERROR_MISSING);
+    T_ERROR("no login", &error);
     snprintf(text, sizeof text, "mkdir -p %s/.aws/sso/cache", folder);
     T_EQ("folders", system(text), 0);
     /* printf %s mine | sha1sum */

@@ -73,7 +73,7 @@ struct step {
 static struct t_server server;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct step *steps; /* with the lock, as all below */
-static uint32_t step_count, asked, wrong;
+static uint32_t step_count, request_count, wrong;
 static char first_wrong[256];
 
 /* True if the request is the one that the step expects. */
@@ -89,15 +89,16 @@ static void serve(int fd)
 {
     char request[16384], answer[4096];
 
-    /* One a connection: if a kept one is closed, libcurl repeats the request by itself. */
+    /* One request a connection: if a reused one is closed, libcurl repeats the request by itself.
+     */
     if (t_read_request(fd, request, sizeof request, NULL) > 0) {
         struct step step = {.code = 0};
 
         pthread_mutex_lock(&lock);
-        if (asked < step_count) {
-            step = steps[asked];
+        if (request_count < step_count) {
+            step = steps[request_count];
         }
-        asked++;
+        request_count++;
         if (!step.wants || !is_wanted(request, step.wants)) {
             snprintf(wrong++ ? answer : first_wrong, sizeof first_wrong, "%.*s",
                      (int)strcspn(request, "\r"), request);
@@ -122,7 +123,7 @@ static void play(const struct step *script)
     for (step_count = 0; step_count < STEPS_MAX && script && script[step_count].wants;) {
         step_count++;
     }
-    asked = wrong = 0;
+    request_count = wrong = 0;
     pthread_mutex_unlock(&lock);
 }
 
@@ -130,25 +131,25 @@ static void play(const struct step *script)
 static void played(const char *name)
 {
     pthread_mutex_lock(&lock);
-    T_EQ(name, asked, step_count);
+    T_EQ(name, request_count, step_count);
     T_STR(name, wrong ? first_wrong : "", "");
     pthread_mutex_unlock(&lock);
 }
 
 /* True if all requests so far are those of the script. */
-static void asked_right(const char *name)
+static void check_request(const char *name)
 {
     pthread_mutex_lock(&lock);
     T_STR(name, wrong ? first_wrong : "", "");
     pthread_mutex_unlock(&lock);
 }
 
-static uint32_t asked_now(void)
+static uint32_t requests_now(void)
 {
     uint32_t count;
 
     pthread_mutex_lock(&lock);
-    count = asked;
+    count = request_count;
     pthread_mutex_unlock(&lock);
     return count;
 }
@@ -215,7 +216,7 @@ static const struct look {
       {KEYS_, 0, NULL, NULL},
       {KEYS_, 503, NULL, ""},
       {KEYS_, 200, NULL, KEYS("AK1", "13")}}},
-    {"nobody answers", "instance", STK_CREDS_AWS, "?", {{TOKEN_, 0, NULL, NULL}}},
+    {"no server answers", "instance", STK_CREDS_AWS, "?", {{TOKEN_, 0, NULL, NULL}}},
     {"as often as is wished",
      "instance\nAWS_METADATA_SERVICE_NUM_ATTEMPTS=3",
      STK_CREDS_AWS,
@@ -279,7 +280,7 @@ static const struct look {
      STK_CREDS_GOOGLE,
      "given",
      {{GOOGLE_, 503, BY_GOOGLE, ""}, {GOOGLE_, 0, NULL, NULL}, {GOOGLE_, 200, BY_GOOGLE, BEARER}}},
-    {"nobody of Google answers",
+    {"no Google service answers",
      "google",
      STK_CREDS_GOOGLE,
      "?",
@@ -312,7 +313,7 @@ static const struct look {
      STK_CREDS_AZURE,
      NULL,
      {{0}}},
-    {"nobody of Azure answers",
+    {"no Azure service answers",
      "AZURE_POD_IDENTITY_AUTHORITY_HOST=%",
      STK_CREDS_AZURE,
      "?",
@@ -416,18 +417,18 @@ static void test_guess(void)
         T_EQ("silent", stk_credential_provider_get(creds, &got, NULL), 0);
         T_EQ("silent", got.kind, STK_CREDS_ANONYMOUS);
         T_EQ("silent, still", stk_credential_provider_get(creds, &got, NULL), 0);
-        played("not asked again so soon");
+        played("not requested again so soon");
         play(good);
         if (refused) {
             T_TRUE("doubted", stk_credential_provider_retry_anonymous(creds, got.generation));
-            T_EQ("asked again", stk_credential_provider_get(creds, &got, NULL), 0);
-            T_STR("asked again", got.access_key, "AK2");
+            T_EQ("requested again", stk_credential_provider_get(creds, &got, NULL), 0);
+            T_STR("requested again", got.access_key, "AK2");
             T_TRUE("an older request's doubt", stk_credential_provider_retry_anonymous(creds, 1));
             T_TRUE("these are not doubted",
                    !stk_credential_provider_retry_anonymous(creds, got.generation));
         } else {
             wall_ns = NOON + 50 * SECOND;
-            T_EQ("nobody waits", stk_credential_provider_try_get(creds, &got, NULL), 0);
+            T_EQ("no caller waits", stk_credential_provider_try_get(creds, &got, NULL), 0);
             await_key("later", creds, "AK2");
         }
         played("good");
@@ -488,7 +489,7 @@ static void test_beyond(void)
     T_STR("silent", got.access_key, "AK1");
     T_TRUE("silent: a while", got.expires_ns >= (uint64_t)(ended + 720 * SECOND) &&
                                   got.expires_ns <= (uint64_t)(ended + 1200 * SECOND));
-    T_EQ("silent", asked_now(), 1);
+    T_EQ("silent", requests_now(), 1);
     stk_credential_provider_invalidate(creds, got.generation);
     T_TRUE("refused by the store", stk_credential_provider_get(creds, &got, &error) < 0);
     T_ERROR("refused by the store", &error);
@@ -518,7 +519,7 @@ static void test_too_old(void)
     play(old);
     wall_ns = NOON + 3500 * SECOND;
     T_EQ("it begins", stk_credential_provider_get(creds, &got, NULL), 0);
-    for (int i = 0; i < 6000 && asked_now() == 0; i++) {
+    for (int i = 0; i < 6000 && requests_now() == 0; i++) {
         usleep(10000);
     }
     for (int i = 0; i < 20; i++) {
@@ -526,8 +527,8 @@ static void test_too_old(void)
         T_STR("the good ones stay", got.access_key, "AK1");
         usleep(5000);
     }
-    T_TRUE("too old: asked for, now and then", asked_now() >= 1);
-    asked_right("too old");
+    T_TRUE("too old: requested, rarely", requests_now() >= 1);
+    check_request("too old");
     close_creds(creds);
 }
 
@@ -549,7 +550,7 @@ static const struct session_row {
      0,
      0,
      {{SESSION_ "x-amz-date: 21000101T1200", 200, DATE("12:00:02"), SESSION("AK1", "12:05:00")}}},
-    {"no clock told",
+    {"no clock reported",
      0,
      0,
      {{SESSION_ "x-amz-date: 21000101T1200", 200, NULL, SESSION("AK1", "12:05:00")}}},

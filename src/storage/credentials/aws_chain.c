@@ -534,7 +534,7 @@ static bool metadata_number(const struct stk_aws_profile *profiles, const char *
     const char *text = stk_environment_get(variable), *option = variable + 4; /* "AWS_" */
     char name[64];
     size_t used = 0;
-    long told;
+    long reported;
     char *end;
 
     for (; option[used] && used + 1 < sizeof name; used++) {
@@ -545,8 +545,8 @@ static bool metadata_number(const struct stk_aws_profile *profiles, const char *
     if (!text || !text[0]) {
         return true;
     }
-    told = strtol(text, &end, 10);
-    *number = (uint32_t)stk_min(told > 0 ? (unsigned long)told : 0, most);
+    reported = strtol(text, &end, 10);
+    *number = (uint32_t)stk_min(reported > 0 ? (unsigned long)reported : 0, most);
     return *number > 0 && *end == 0;
 }
 

@@ -152,14 +152,14 @@ static int send_form(struct stk_credential_chain *search, struct stk_auth_reques
                      struct stoker_error *error)
 {
     const char *authority = stk_environment_get("AZURE_AUTHORITY_HOST");
-    char whole[256];
+    char with_scheme[256];
     size_t bytes;
     int status;
 
     authority = authority ? authority : AUTHORITY;
     if (!strstr(authority, "://")) { /* as azure-identity takes it, too */
-        snprintf(whole, sizeof whole, "https://%.200s", authority);
-        authority = whole;
+        snprintf(with_scheme, sizeof with_scheme, "https://%.200s", authority);
+        authority = with_scheme;
     }
     bytes = strlen(authority);
     bytes -= authority[bytes - 1] == '/';

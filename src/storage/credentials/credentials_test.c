@@ -527,7 +527,7 @@ static void wait_for_runs(unsigned count)
     for (int i = 0; i < 6000 && runs() < count; i++) { /* a minute */
         usleep(10000);
     }
-    T_EQ("asked", runs(), count);
+    T_EQ("requested", runs(), count);
 }
 
 static void close_clocks(struct stk_credential_provider *creds)
@@ -593,7 +593,7 @@ static void test_to_the_end(void)
             T_STR(row->name, got.access_key, "AK1");
             usleep(10000);
         }
-        T_EQ("not asked for again so soon", runs(), 2);
+        T_EQ("not requested again so soon", runs(), 2);
         stop_at(row->life * SECOND - row->ends_ns);
         T_EQ(row->name, stk_credential_provider_get(creds, &got, &error), -EACCES);
         T_ERROR(row->name, &error);
@@ -619,11 +619,11 @@ static void test_again(void)
         T_EQ("at once", stk_credential_provider_get(creds, &got, NULL), -EACCES);
         monotonic_ns += waits[i] * SECOND - 1;
         T_EQ("too early", stk_credential_provider_get(creds, &got, NULL), -EACCES);
-        T_EQ("not asked", runs(), 2 + i);
+        T_EQ("no request", runs(), 2 + i);
         monotonic_ns += 1;
-        T_EQ("asked", stk_credential_provider_get(creds, &got, NULL),
+        T_EQ("requested", stk_credential_provider_get(creds, &got, NULL),
              i + 1 < STK_COUNT(waits) ? -EACCES : 0);
-        T_EQ("asked", runs(), 3 + i);
+        T_EQ("requested", runs(), 3 + i);
     }
     T_STR("at last", got.access_key, "AK10");
     stk_credential_provider_invalidate(creds, got.generation);
@@ -646,7 +646,7 @@ static void test_refused_meanwhile(void)
     T_EQ("one is on its way", stk_credential_provider_try_get(creds, &got, NULL), 0);
     wait_for_runs(2);
     stk_credential_provider_invalidate(creds, got.generation);
-    T_EQ("nobody is given the refused ones", stk_credential_provider_try_get(creds, &got, NULL),
+    T_EQ("refused credentials are not returned", stk_credential_provider_try_get(creds, &got, NULL),
          -EAGAIN);
     write_file("go", "");
     T_EQ("third", stk_credential_provider_get(creds, &got, NULL), 0);
@@ -684,7 +684,7 @@ static unsigned secrets_in_core(unsigned *marked_out)
     static uint8_t piece[1 << 20];
     FILE *maps = fopen("/proc/self/smaps", "r"), *memory = fopen("/proc/self/mem", "r");
     unsigned long begin = 0, end = 0, first, last;
-    char line[512], rights[8], kept[8] = "";
+    char line[512], rights[8], locked_rights[8] = "";
     unsigned count = 0;
 
     *marked_out = 0;
@@ -693,8 +693,8 @@ static unsigned secrets_in_core(unsigned *marked_out)
         if (sscanf(line, "%lx-%lx %7s", &first, &last, rights) == 3) {
             begin = first;
             end = last;
-            memcpy(kept, rights, sizeof kept);
-        } else if (strncmp(line, "VmFlags:", 8) == 0 && kept[1] == 'w') {
+            memcpy(locked_rights, rights, sizeof locked_rights);
+        } else if (strncmp(line, "VmFlags:", 8) == 0 && locked_rights[1] == 'w') {
             bool marked = strstr(line, " dd") != NULL;
             *marked_out += marked;
             for (unsigned long at = begin; at < end && !marked; at += sizeof piece) {
@@ -757,17 +757,17 @@ int main(int argc, char **argv)
 {
     /* Before the environment is cleared. */
     const char *python = getenv("STOKER_PYTHON"), *is_long = getenv("STOKER_TEST_LONG");
-    char *python_kept = python && python[0] ? strdup(python) : NULL;
-    bool long_kept = is_long && is_long[0];
+    char *python_path = python && python[0] ? strdup(python) : NULL;
+    bool long_run = is_long && is_long[0];
     const char *seed = argc > 1 ? argv[1] : "1";
 
     T_TRUE("folder", mkdtemp(folder) != NULL);
     test_environment();
     test_split();
-    test_script((const char *[]){python_kept, "src/storage/credentials/creds_oracle.py", folder,
-                                 seed, long_kept ? "2000" : "50", NULL},
+    test_script((const char *[]){python_path, "src/storage/credentials/creds_oracle.py", folder,
+                                 seed, long_run ? "2000" : "50", NULL},
                 100);
-    test_script((const char *[]){python_kept ? python_kept : "/usr/bin/python3",
+    test_script((const char *[]){python_path ? python_path : "/usr/bin/python3",
                                  "src/storage/credentials/token_services.py", folder, NULL},
                 30);
     test_single_flight();
@@ -787,9 +787,9 @@ int main(int argc, char **argv)
     if (t_finish() != 0) {
         return 1;
     }
-    if (!python_kept) {
+    if (!python_path) {
         t_skip("no STOKER_PYTHON with botocore to compare with");
     }
-    free(python_kept);
+    free(python_path);
     return 0;
 }

@@ -39,7 +39,7 @@ int clock_gettime(clockid_t id, struct timespec *now)
     return (int)syscall(SYS_clock_gettime, id, now);
 }
 
-static _Atomic uint32_t metadata_asked;
+static _Atomic uint32_t metadata_requests;
 
 /* The metadata service of an instance does not answer. */
 int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
@@ -48,7 +48,7 @@ int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
 
     memcpy(&address, to.__sockaddr__, stk_min(sizeof address, bytes));
     if (address.sin_family == AF_INET && ntohl(address.sin_addr.s_addr) >> 16 == 0xa9fe) {
-        atomic_fetch_add(&metadata_asked, 1);
+        atomic_fetch_add(&metadata_requests, 1);
         errno = ECONNREFUSED;
         return -1;
     }
@@ -58,7 +58,7 @@ int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
 /* ---- the endpoint ---- */
 
 static struct t_server server;
-static _Atomic uint32_t asked;
+static _Atomic uint32_t requests;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint32_t may_answer; /* so many requests; with the lock */
@@ -68,7 +68,7 @@ static void serve(int fd)
     char head[8192], body[256], answer[512];
 
     while (t_read_request(fd, head, sizeof head, NULL) > 0) {
-        uint32_t number = atomic_fetch_add(&asked, 1) + 1;
+        uint32_t number = atomic_fetch_add(&requests, 1) + 1;
 
         pthread_mutex_lock(&lock);
         while (may_answer < number) {
@@ -210,20 +210,20 @@ static void test_flight(struct stk_http *http)
     wall_ns = NOON;
     must(T_EQ("open", stk_credential_provider_open(&creds, &options, NULL), 0));
     start_callers(callers, creds, 1);
-    must(T_TRUE("none", await(&asked, 1)));
+    must(T_TRUE("none", await(&requests, 1)));
     await_sleep(callers);
-    must(T_EQ("none: one asks", atomic_load(&asked), 1));
+    must(T_EQ("none: one request", atomic_load(&requests), 1));
     must(T_EQ("none: all wait", atomic_load(&done), 0));
     allow(1);
     join_callers("none", callers, "AK1");
 
     wall_ns = NOON + 3500 * SECOND; /* a hundred seconds before the end */
     start_callers(callers, creds, GETS);
-    must(T_TRUE("ahead: nobody waits", await(&done, CALLERS)));
-    must(T_TRUE("ahead: it is asked", await(&asked, 2)));
+    must(T_TRUE("ahead: no caller waits", await(&done, CALLERS)));
+    must(T_TRUE("ahead: it is requested", await(&requests, 2)));
     must(T_EQ("ahead: peek", stk_credential_provider_try_get(creds, &got, NULL), 0));
     must(T_STR("ahead: peek", got.access_key, "AK1"));
-    must(T_EQ("ahead: one asks", atomic_load(&asked), 2));
+    must(T_EQ("ahead: one request", atomic_load(&requests), 2));
     allow(2);
     join_callers("ahead", callers, "AK1");
     for (int i = 0; i < 6000 && strcmp(got.access_key, "AK2") != 0; i++) {
@@ -231,21 +231,21 @@ static void test_flight(struct stk_http *http)
         T_EQ("ahead: comes", stk_credential_provider_get(creds, &got, NULL), 0);
     }
     must(T_STR("ahead: comes", got.access_key, "AK2"));
-    must(T_EQ("ahead: was one", atomic_load(&asked), 2));
+    must(T_EQ("ahead: was one", atomic_load(&requests), 2));
 
     wall_ns = NOON + 7200 * SECOND; /* they have ended */
     must(T_EQ("ended: peek", stk_credential_provider_try_get(creds, &got, NULL), -EAGAIN));
     must(T_EQ("ended: peek again", stk_credential_provider_try_get(creds, &got, NULL), -EAGAIN));
     start_callers(callers, creds, 1);
-    must(T_TRUE("ended", await(&asked, 3)));
+    must(T_TRUE("ended", await(&requests, 3)));
     await_sleep(callers);
-    must(T_EQ("ended: one asks", atomic_load(&asked), 3));
+    must(T_EQ("ended: one request", atomic_load(&requests), 3));
     must(T_EQ("ended: all wait", atomic_load(&done), 0));
     must(T_EQ("ended: who peeks does not", stk_credential_provider_try_get(creds, &got, NULL),
               -EAGAIN));
     allow(3);
     join_callers("ended", callers, "AK3");
-    must(T_EQ("ended: was one", atomic_load(&asked), 3));
+    must(T_EQ("ended: was one", atomic_load(&requests), 3));
     stk_credentials_wipe(&got);
     stk_credential_provider_close(creds);
 }
@@ -265,7 +265,7 @@ static void test_empty_option(struct stk_http *http)
     unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     T_EQ("empty", stk_credential_provider_explain(&options, &trail, &got, NULL), 0);
     T_EQ("empty", got.kind, STK_CREDS_ANONYMOUS);
-    T_TRUE("empty", atomic_load(&metadata_asked) > 0);
+    T_TRUE("empty", atomic_load(&metadata_requests) > 0);
     unlink(path);
 }
 

@@ -20,7 +20,7 @@
 #define ASKERS 12u
 #define SLOW_MS 200u
 
-static struct stoker_external_fs *desk;
+static struct stoker_external_fs *external_fs;
 static uint8_t *content;
 static _Atomic uint32_t held, answered; /* requests for "x://hold" that were taken; all answers */
 static _Atomic uint32_t refused;
@@ -31,50 +31,51 @@ static uint8_t byte_at(uint64_t i)
     return (uint8_t)(i * 131 + (i >> 11) + (i >> 19) * 7); /* nowhere the same as a piece before */
 }
 
-static struct stoker_external_reply answer_to(const struct stoker_external_request *errand)
+static struct stoker_external_reply answer_to(const struct stoker_external_request *request)
 {
     struct stoker_external_reply answer = {.struct_size = sizeof answer};
 
-    if (strstr(errand->url, "none")) {
+    if (strstr(request->url, "none")) {
         answer.status = -ENOENT;
         answer.what = "not there";
         return answer;
     }
-    if (errand->kind == STOKER_EXTERNAL_STAT) {
-        answer.bytes = strstr(errand->url, "huge") ? STK_EXTERNAL_FS_MAP_BYTES_MAX + 1 : BYTES;
+    if (request->kind == STOKER_EXTERNAL_STAT) {
+        answer.bytes = strstr(request->url, "huge") ? STK_EXTERNAL_FS_MAP_BYTES_MAX + 1 : BYTES;
         answer.mtime_ns = 7;
         answer.version = 9;
-        answer.is_folder = strstr(errand->url, "folder") != NULL;
-    } else if (errand->kind == STOKER_EXTERNAL_LIST) {
+        answer.is_folder = strstr(request->url, "folder") != NULL;
+    } else if (request->kind == STOKER_EXTERNAL_LIST) {
         static const char names[] = "fb\0da\0-c\0fx/y\0f..\0d.\0Fd\0De";
 
         answer.names = names;
         answer.name_count = 8;
-    } else if (!strstr(errand->url, "short")) {
-        memcpy(errand->buffer, content + errand->offset, errand->bytes);
-        answer.bytes = errand->bytes;
+    } else if (!strstr(request->url, "short")) {
+        memcpy(request->buffer, content + request->offset, request->bytes);
+        answer.bytes = request->bytes;
     } else {
-        answer.bytes = errand->bytes / 2;
+        answer.bytes = request->bytes / 2;
     }
     return answer;
 }
 
 static void *serve(void *nothing)
 {
-    struct stoker_external_request errand = {.struct_size = sizeof errand};
+    struct stoker_external_request request = {.struct_size = sizeof request};
 
     (void)nothing;
-    while (stoker_external_fs_next(desk, LONG_MS, &errand, NULL) == 1) {
+    while (stoker_external_fs_next(external_fs, LONG_MS, &request, NULL) == 1) {
         struct stoker_external_reply answer;
 
-        if (strstr(errand.url, "hold")) {
+        if (strstr(request.url, "hold")) {
             atomic_fetch_add(&held, 1);
             while (!atomic_load(&let_go)) {
                 usleep(1000);
             }
         }
-        answer = answer_to(&errand);
-        atomic_fetch_add(&refused, stoker_external_fs_reply(desk, errand.number, &answer) != 0);
+        answer = answer_to(&request);
+        atomic_fetch_add(&refused,
+                         stoker_external_fs_reply(external_fs, request.number, &answer) != 0);
         atomic_fetch_add(&answered, 1);
     }
     return NULL;
@@ -89,7 +90,7 @@ static void test_files(void)
     uint8_t *bytes = stk_alloc(BYTES, 1), *pages;
     uint64_t mapped;
 
-    T_EQ("open", stk_external_file_open(desk, "x://file", LONG_MS, &file, &error), 0);
+    T_EQ("open", stk_external_file_open(external_fs, "x://file", LONG_MS, &file, &error), 0);
     T_EQ("is a guest", stk_file_is_external(file), 1);
     stk_external_file_stat(file, &stat, NULL);
     T_EQ("size", stat.bytes, BYTES);
@@ -101,24 +102,27 @@ static void test_files(void)
     T_EQ("mapped", mapped == BYTES && memcmp(pages, content, BYTES) == 0, 1);
     stk_pages_free(pages, mapped);
     stk_external_file_close(file);
-    T_EQ("huge", stk_external_file_open(desk, "x://huge", LONG_MS, &file, &error), 0);
+    T_EQ("huge", stk_external_file_open(external_fs, "x://huge", LONG_MS, &file, &error), 0);
     T_EQ("is not mapped", stk_external_file_map(file, &pages, &mapped, &error),
          STOKER_ERROR_UNSUPPORTED);
     T_HAS("names it", error.where, "x://huge");
     stk_external_file_close(file);
-    T_EQ("stat", stk_external_file_stat_url(desk, "x://a/folder", LONG_MS, &stat, &error), 0);
-    T_EQ("stat", stk_external_file_stat_url(desk, "x://a/folder//", LONG_MS, &slash, &error), 0);
+    T_EQ("stat", stk_external_file_stat_url(external_fs, "x://a/folder", LONG_MS, &stat, &error),
+         0);
+    T_EQ("stat", stk_external_file_stat_url(external_fs, "x://a/folder//", LONG_MS, &slash, &error),
+         0);
     T_EQ("the same place", stat.inode, slash.inode);
-    T_EQ("open short", stk_external_file_open(desk, "x://short", LONG_MS, &file, &error), 0);
+    T_EQ("open short", stk_external_file_open(external_fs, "x://short", LONG_MS, &file, &error), 0);
     T_EQ("changed", stk_external_file_read(file, 0, bytes, 100), STOKER_ERROR_CHANGED);
     T_EQ("explain", stk_external_file_last_error(file, STOKER_ERROR_CHANGED, &error), 1);
     T_HAS("names it", error.where, "x://short");
     stk_external_file_close(file);
-    T_EQ("none", stk_external_file_open(desk, "x://none", LONG_MS, &file, &error), -ENOENT);
+    T_EQ("none", stk_external_file_open(external_fs, "x://none", LONG_MS, &file, &error), -ENOENT);
     T_HAS("names it", error.where, "x://none");
     T_HAS("why", error.what, "not there");
-    T_EQ("folder", stk_external_file_open(desk, "x://folder", LONG_MS, &file, &error), -EISDIR);
-    T_EQ("list", stk_external_file_list(desk, "x://folder", LONG_MS, &listing, &error), 0);
+    T_EQ("folder", stk_external_file_open(external_fs, "x://folder", LONG_MS, &file, &error),
+         -EISDIR);
+    T_EQ("list", stk_external_file_list(external_fs, "x://folder", LONG_MS, &listing, &error), 0);
     T_EQ("names", listing.count, 5);
     T_EQ("sorted", strcmp(listing.entries[0].name, "a"), 0);
     T_EQ("kinds", listing.entries[0].kind, STK_ENTRY_DIRECTORY);
@@ -155,8 +159,8 @@ static void test_queue(void)
     uint32_t count, left = READS;
     uint8_t buffer[4096];
 
-    T_EQ("open", stk_external_file_open(desk, "x://file", LONG_MS, &file, NULL), 0);
-    T_EQ("queue", stk_external_queue_open(&queue, desk, wake, NULL), 0);
+    T_EQ("open", stk_external_file_open(external_fs, "x://file", LONG_MS, &file, NULL), 0);
+    T_EQ("queue", stk_external_queue_open(&queue, external_fs, wake, NULL), 0);
     T_EQ("nothing in flight", stk_external_queue_timeout_ms(queue), UINT32_MAX);
     for (uint32_t i = 0; i < READS; i++) {
         reads[i] = (struct stk_read){
@@ -186,7 +190,7 @@ static void test_queue(void)
     /* A read that is not answered in time: returns at the deadline, and its buffer does not
      * change. */
     atomic_store(&let_go, true);
-    T_EQ("open", stk_external_file_open(desk, "x://hold", SHORT_MS, &held_file, NULL), 0);
+    T_EQ("open", stk_external_file_open(external_fs, "x://hold", SHORT_MS, &held_file, NULL), 0);
     atomic_store(&let_go, false);
     memset(buffer, 'x', sizeof buffer);
     stk_free(reads[0].buffer);
@@ -217,15 +221,15 @@ static void test_queue(void)
 
 static void test_refusals(void)
 {
-    struct stoker_external_request errand = {0};
+    struct stoker_external_request request = {0};
     struct stoker_external_reply answer = {.struct_size = sizeof answer, .status = 1};
 
-    T_EQ("size", stoker_external_fs_next(desk, 0, &errand, NULL), STOKER_ERROR_ARGUMENT);
-    T_EQ("status", stoker_external_fs_reply(desk, 1, &answer), STOKER_ERROR_ARGUMENT);
+    T_EQ("size", stoker_external_fs_next(external_fs, 0, &request, NULL), STOKER_ERROR_ARGUMENT);
+    T_EQ("status", stoker_external_fs_reply(external_fs, 1, &answer), STOKER_ERROR_ARGUMENT);
     answer.status = 0;
-    T_EQ("no such errand", stoker_external_fs_reply(desk, 1ull << 60, &answer),
+    T_EQ("no such request", stoker_external_fs_reply(external_fs, 1ull << 60, &answer),
          STOKER_ERROR_ARGUMENT);
-    T_EQ("manned", stk_external_fs_has_server(desk), 1);
+    T_EQ("has a server", stk_external_fs_has_server(external_fs), 1);
 }
 
 static void *ask_other(void *other)
@@ -240,7 +244,7 @@ static void *ask_other(void *other)
  * are never answered. */
 static void test_closed_amid(void)
 {
-    struct stoker_external_request errand = {.struct_size = sizeof errand};
+    struct stoker_external_request request = {.struct_size = sizeof request};
     struct stoker_external_fs *other;
     struct stk_stat stat;
     pthread_t asker;
@@ -249,14 +253,14 @@ static void test_closed_amid(void)
     T_EQ("open", stoker_external_fs_open(&other, NULL), 0);
     stk_external_fs_retain(other);
     pthread_create(&asker, NULL, ask_other, other);
-    T_EQ("one comes", stoker_external_fs_next(other, LONG_MS, &errand, NULL), 1);
-    struct stoker_external_reply answer = answer_to(&errand);
-    T_EQ("answered", stoker_external_fs_reply(other, errand.number, &answer), 0);
+    T_EQ("one comes", stoker_external_fs_next(other, LONG_MS, &request, NULL), 1);
+    struct stoker_external_reply answer = answer_to(&request);
+    T_EQ("answered", stoker_external_fs_reply(other, request.number, &answer), 0);
     pthread_join(asker, NULL);
-    T_EQ("manned", stk_external_fs_has_server(other), 1);
+    T_EQ("has a server", stk_external_fs_has_server(other), 1);
     T_EQ("late", stk_external_file_stat_url(other, "x://file", SHORT_MS, &stat, NULL),
          STOKER_ERROR_TIMEOUT);
-    T_EQ("what was given up is not handed out", stoker_external_fs_next(other, 1, &errand, NULL),
+    T_EQ("an abandoned request is not returned", stoker_external_fs_next(other, 1, &request, NULL),
          0);
     pthread_create(&asker, NULL, ask_other, other);
     usleep(100000); /* it waits by then; else it is refused at once, which also passes */
@@ -269,9 +273,9 @@ static void test_closed_amid(void)
 
 static void *take_only(void *other)
 {
-    struct stoker_external_request errand = {.struct_size = sizeof errand};
+    struct stoker_external_request request = {.struct_size = sizeof request};
 
-    return (void *)(intptr_t)stoker_external_fs_next(other, LONG_MS, &errand, NULL);
+    return (void *)(intptr_t)stoker_external_fs_next(other, LONG_MS, &request, NULL);
 }
 
 static void test_left(void)
@@ -292,13 +296,13 @@ static void test_left(void)
 
 static void *answer_slowly(void *other)
 {
-    struct stoker_external_request errand = {.struct_size = sizeof errand};
+    struct stoker_external_request request = {.struct_size = sizeof request};
 
-    while (stoker_external_fs_next(other, LONG_MS, &errand, NULL) == 1) {
-        struct stoker_external_reply answer = answer_to(&errand);
+    while (stoker_external_fs_next(other, LONG_MS, &request, NULL) == 1) {
+        struct stoker_external_reply answer = answer_to(&request);
 
         usleep(SLOW_MS * 1000);
-        stoker_external_fs_reply(other, errand.number, &answer);
+        stoker_external_fs_reply(other, request.number, &answer);
     }
     return NULL;
 }
@@ -404,11 +408,11 @@ int main(void)
     for (uint64_t i = 0; i < BYTES; i++) {
         content[i] = byte_at(i);
     }
-    T_EQ("open", stoker_external_fs_open(&desk, NULL), 0);
+    T_EQ("open", stoker_external_fs_open(&external_fs, NULL), 0);
     for (uint32_t i = 0; i < STK_COUNT(threads); i++) {
         pthread_create(&threads[i], NULL, serve, NULL);
     }
-    while (!stk_external_fs_has_server(desk)) {
+    while (!stk_external_fs_has_server(external_fs)) {
         usleep(500);
     }
     test_files();
@@ -419,13 +423,13 @@ int main(void)
     test_left();
     test_many_ask();
     test_stopped();
-    stk_external_fs_retain(desk);
-    stoker_external_fs_close(desk);
+    stk_external_fs_retain(external_fs);
+    stoker_external_fs_close(external_fs);
     for (uint32_t i = 0; i < STK_COUNT(threads); i++) {
         pthread_join(threads[i], NULL);
     }
     T_EQ("no answer was refused", atomic_load(&refused), 0);
-    stk_external_fs_release(desk);
+    stk_external_fs_release(external_fs);
     stk_free(content);
     T_EQ("all memory is free", stk_mem_alive(), 0);
     return t_finish();

@@ -19,7 +19,7 @@
 #define CONNECTIONS 32u
 
 static int listener, port;
-static _Atomic uint32_t good, asked;
+static _Atomic uint32_t good, lookups;
 
 /* Stands before the C library's. */
 int getaddrinfo(const char *restrict name, const char *restrict service,
@@ -29,7 +29,7 @@ int getaddrinfo(const char *restrict name, const char *restrict service,
 
     (void)name;
     (void)hints;
-    atomic_fetch_add(&asked, 1);
+    atomic_fetch_add(&lookups, 1);
     for (uint32_t i = 0; i < ADDRESSES; i++) {
         struct addrinfo *one = calloc(1, sizeof *one + sizeof(struct sockaddr_in));
         struct sockaddr_in *address = (struct sockaddr_in *)(void *)(one + 1);
@@ -106,9 +106,9 @@ int main(void)
         used += count[i] > 0;
         most = count[i] > most ? count[i] : most;
     }
-    printf("%u of %u addresses, %u at most on one, %u look-ups\n", used, ADDRESSES, most, asked);
+    printf("%u of %u addresses, %u at most on one, %u look-ups\n", used, ADDRESSES, most, lookups);
     T_EQ("all have an answer", good, CONNECTIONS);
-    T_EQ("one look-up", asked, 1);
+    T_EQ("one look-up", lookups, 1);
     T_EQ("all addresses are used", used, ADDRESSES);
     T_EQ("the same of each", most, CONNECTIONS / ADDRESSES);
     stk_http_close(http);

@@ -29,10 +29,10 @@ int stk_http_pool_open(struct stk_http *http)
     uint32_t most = http->options.connections_max, start = STK_HTTP_CONNECTIONS_START;
 
     if (http->options.node) {
-        struct stk_shared_limits_stats told;
+        struct stk_shared_limits_stats shared;
 
-        stk_shared_limits_get_stats(http->options.node, stk_clock_ns(), &told);
-        start = told.members > 1 ? start : STK_HTTP_CONNECTIONS_UNSHARED;
+        stk_shared_limits_get_stats(http->options.node, stk_clock_ns(), &shared);
+        start = shared.members > 1 ? start : STK_HTTP_CONNECTIONS_UNSHARED;
     }
     budget->socket_count = most + SPARE_SOCKETS;
     budget->sockets = stk_alloc(budget->socket_count, sizeof *budget->sockets);
@@ -341,7 +341,7 @@ bool stk_http_pool_may_start(struct stk_http *http)
 }
 
 /* Returns the bytes sent and received so far, also of incomplete bodies. */
-static uint64_t bytes_so_far(const struct stk_http *http)
+static uint64_t bytes_moved(const struct stk_http *http)
 {
     uint64_t bytes = http->pool.bytes;
 
@@ -375,7 +375,7 @@ void stk_http_pool_sweep(struct stk_http *http, uint64_t now_ns)
     budget->busy += http->ready.first && http->active >= budget->climb.count ? 1 : 0;
     budget->large_busy += http->large.first && http->large_count >= budget->large.count ? 1 : 0;
     if (now_ns >= budget->climbed_ns + STK_CONCURRENCY_INTERVAL_MS * MS) {
-        uint64_t bytes = bytes_so_far(http);
+        uint64_t bytes = bytes_moved(http);
         bool held =
             budget->is_short ||
             atomic_exchange_explicit(&http->concurrency_frozen, false, memory_order_relaxed) ||

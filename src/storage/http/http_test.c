@@ -36,12 +36,12 @@ static bool send_text(int fd, const char *text)
     return t_send(fd, text, strlen(text));
 }
 
-static bool send_body(int fd, uint32_t told, uint32_t sent)
+static bool send_body(int fd, uint32_t announced, uint32_t sent)
 {
     char head[256];
 
     snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %u\r\nETag:  \"tag\" \r\n\r\n",
-             told);
+             announced);
     return send_text(fd, head) && t_send(fd, body, sent);
 }
 
@@ -455,7 +455,7 @@ static void test_flood(struct flood *floods)
         T_EQ("flood", floods[i].request.bytes, 5);
         T_EQ("flood", floods[i].prepared, i % 4 == 0 ? 3 : 0);
     }
-    T_TRUE("bounded and kept", atomic_load(&connections) <= 4);
+    T_TRUE("bounded and reused", atomic_load(&connections) <= 4);
     /* Waiting and active requests are returned by cancel, and by close. */
     flood_start(http, floods, &left, "/silent");
     for (uint32_t i = 0; i < FLOOD / 2; i++) {
@@ -536,8 +536,8 @@ static void test_ways(struct stk_http *http)
     struct stk_http_request direct = {.method = STK_HTTP_GET, .connect_ms = 2000, .no_proxy = true};
 
     put.url = url_of("/deaf", url, sizeof url);
-    T_EQ("nobody reads it", stk_http_call(http, &put, NULL, NULL), STOKER_ERROR_TIMEOUT);
-    T_EQ("nobody reads it", put.failure, STK_HTTP_STALL);
+    T_EQ("the peer does not read", stk_http_call(http, &put, NULL, NULL), STOKER_ERROR_TIMEOUT);
+    T_EQ("the peer does not read", put.failure, STK_HTTP_STALL);
     loop.url = url_of("/loop", url, sizeof url);
     atomic_store(&requests, 0);
     T_EQ("a loop", stk_http_call(http, &loop, NULL, NULL), STOKER_ERROR_UNSUPPORTED);
@@ -583,13 +583,13 @@ static void test_queue(void)
 /* The number of connections that the server counts, when it is 0 or after 10 s. */
 static uint32_t open_connections(struct stk_http *http)
 {
-    struct stk_http_stats told = {.connections = 1};
+    struct stk_http_stats announced = {.connections = 1};
 
-    for (uint32_t i = 0; i < 1000 && told.connections > 0; i++) {
+    for (uint32_t i = 0; i < 1000 && announced.connections > 0; i++) {
         usleep(10000);
-        stk_http_get_stats(http, &told);
+        stk_http_get_stats(http, &announced);
     }
-    return told.connections;
+    return announced.connections;
 }
 
 /* A server whose accept queue is full does not answer; abandoned connections are closed and do not
@@ -651,9 +651,9 @@ static void test_window(void)
                                        .url = url_of("/empty", url, sizeof url)};
 
     T_EQ("one", stk_http_open(&http, &options, NULL), 0);
-    T_EQ("asked", stk_http_call(http, &request, NULL, NULL), 0);
+    T_EQ("requested", stk_http_call(http, &request, NULL, NULL), 0);
     fd = client_socket();
-    T_TRUE("kept", fd >= 0);
+    T_TRUE("retained", fd >= 0);
     T_EQ("room", getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, &bytes), 0);
     T_TRUE("2 MiB and more", room >= 2 << 20);
     T_EQ("mark", getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &bytes), 0);
@@ -731,7 +731,7 @@ int main(void)
     atomic_store(&connections, 0);
     test_chunked(http);
     test_upload(http);
-    T_TRUE("kept", atomic_load(&connections) <= 1);
+    T_TRUE("retained", atomic_load(&connections) <= 1);
     test_no_server(http);
     test_refusals(http);
     test_led(http);

@@ -188,17 +188,17 @@ static void test_up(struct stk_http *http)
 {
     static uint8_t bytes[STK_HTTP_LARGE_BYTES];
     struct stk_http_request up = {.method = STK_HTTP_PUT, .url = "http://127.0.0.1:1/"}, down;
-    struct stk_http_stats told;
+    struct stk_http_stats stats;
 
     down = up;
     up.body = (struct stk_view){bytes, sizeof bytes};
     down.method = STK_HTTP_GET;
     down.buffer = bytes;
     down.buffer_bytes = sizeof bytes;
-    T_TRUE("nobody is there", stk_http_call(http, &up, NULL, NULL) < 0);
+    T_TRUE("no server", stk_http_call(http, &up, NULL, NULL) < 0);
     T_TRUE("nor now", stk_http_call(http, &down, NULL, NULL) < 0);
-    stk_http_get_stats(http, &told);
-    T_EQ("of what goes up", told.large_max,
+    stk_http_get_stats(http, &stats);
+    T_EQ("of uploads", stats.large_max,
          stk_max(stk_min(STK_HTTP_LARGE_START_UP * stk_cgroup_available_cores(),
                          STK_HTTP_CONNECTIONS_DEFAULT),
                  STK_CONCURRENCY_MIN));
@@ -207,7 +207,7 @@ static void test_up(struct stk_http *http)
 int main(void)
 {
     struct stk_http_options options = {.large_max = PLACES}, usual = {0};
-    struct stk_http_stats told;
+    struct stk_http_stats stats;
     struct stk_http *http = NULL;
     pthread_t server;
 
@@ -218,8 +218,8 @@ int main(void)
         test_large(http);
     }
     if (T_EQ("open", stk_http_open(&http, &usual, NULL), 0)) {
-        stk_http_get_stats(http, &told);
-        T_EQ("at first", told.large_max,
+        stk_http_get_stats(http, &stats);
+        T_EQ("at first", stats.large_max,
              stk_min(STK_HTTP_LARGE_START * stk_cgroup_available_cores(),
                      STK_HTTP_CONNECTIONS_DEFAULT));
         test_up(http);

@@ -23,13 +23,13 @@
 static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nhello, world";
 
 static struct t_server server;
-static _Atomic uint32_t told;     /* how often the kernel was asked to acknowledge */
-static _Atomic uint32_t answered; /* complete */
+static _Atomic uint32_t acknowledged; /* how often the client made the kernel acknowledge */
+static _Atomic uint32_t answered;     /* complete */
 
 int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
 {
     if (level == IPPROTO_TCP && name == TCP_QUICKACK) {
-        atomic_fetch_add(&told, 1);
+        atomic_fetch_add(&acknowledged, 1);
     }
     return (int)syscall(SYS_setsockopt, fd, level, name, value, bytes);
 }
@@ -42,12 +42,12 @@ static void serve(int fd)
 
     while (t_read_request(fd, request, sizeof request, &head_bytes) > 0) {
         size_t first = strtoul(strchr(request, '/') + 1, NULL, 10);
-        uint32_t before = atomic_load(&told);
+        uint32_t before = atomic_load(&acknowledged);
 
         if (!t_send(fd, answer, first)) {
             return;
         }
-        for (int ms = 0; first < strlen(answer) && atomic_load(&told) == before; ms++) {
+        for (int ms = 0; first < strlen(answer) && atomic_load(&acknowledged) == before; ms++) {
             if (ms == WAIT_MS) {
                 return;
             }
@@ -99,9 +99,9 @@ int main(void)
         }
     }
     T_EQ("all", atomic_load(&answered), 3 * STK_COUNT(rows));
-    before = atomic_load(&told);
-    T_EQ("whole", get(http, strlen(answer)), 0);
-    T_EQ("that needs none", atomic_load(&told), before);
+    before = atomic_load(&acknowledged);
+    T_EQ("complete", get(http, strlen(answer)), 0);
+    T_EQ("that needs none", atomic_load(&acknowledged), before);
     stk_http_close(http);
     t_server_stop(&server);
     T_EQ("no leak", stk_mem_alive(), 0);

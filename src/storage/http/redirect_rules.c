@@ -23,7 +23,7 @@ static void wipe(char *text)
 int stk_http_redirect_resolve(const char *url, struct stk_view location, char **url_out)
 {
     CURLU *from = curl_url(), *to = curl_url();
-    char *target = NULL, *whole = NULL, *user = NULL, *password = NULL;
+    char *target = NULL, *absolute = NULL, *user = NULL, *password = NULL;
     int hop = STK_HTTP_REDIRECT_INVALID;
 
     *url_out = NULL;
@@ -48,13 +48,13 @@ int stk_http_redirect_resolve(const char *url, struct stk_view location, char **
     }
     if ((user && curl_url_set(to, CURLUPART_USER, user, 0) != CURLUE_OK) ||
         (password && curl_url_set(to, CURLUPART_PASSWORD, password, 0) != CURLUE_OK) ||
-        curl_url_get(to, CURLUPART_URL, &whole, 0) != CURLUE_OK ||
-        strlen(whole) >= STK_HTTP_URL_BYTES_MAX ||
+        curl_url_get(to, CURLUPART_URL, &absolute, 0) != CURLUE_OK ||
+        strlen(absolute) >= STK_HTTP_URL_BYTES_MAX ||
         /* A redirect from TLS to plain text is refused: others could read the content. */
-        (strncmp(url, "https:", 6) == 0 && strncmp(whole, "https:", 6) != 0)) {
+        (strncmp(url, "https:", 6) == 0 && strncmp(absolute, "https:", 6) != 0)) {
         goto done;
     }
-    *url_out = stk_secret_strdup(whole); /* it may be signed */
+    *url_out = stk_secret_strdup(absolute); /* it may be signed */
     if (*url_out) {
         hop =
             same_origin(from, to) ? STK_HTTP_REDIRECT_SAME_ORIGIN : STK_HTTP_REDIRECT_CROSS_ORIGIN;
@@ -62,7 +62,7 @@ int stk_http_redirect_resolve(const char *url, struct stk_view location, char **
 done:
     wipe(user);
     wipe(password);
-    wipe(whole);
+    wipe(absolute);
     stk_secret_free(target);
     curl_url_cleanup(to);
     curl_url_cleanup(from);

@@ -177,8 +177,8 @@ int main(void)
 
     unsetenv("http_proxy");
     t_server_start(&server, serve);
-    for (int kept = 0; kept < 2; kept++) { /* on new connections, then on reused ones */
-        T_EQ("open", kept ? 0 : stk_http_open(&http, &options, NULL), 0);
+    for (int reused = 0; reused < 2; reused++) { /* on new connections, then on reused ones */
+        T_EQ("open", reused ? 0 : stk_http_open(&http, &options, NULL), 0);
         T_EACH(row, row, rows)
         {
             check(http, row);

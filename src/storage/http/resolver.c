@@ -34,12 +34,12 @@ struct address {
     int family;
 };
 
-/* asked_ns: time of the last lookup or of its result, 0: never; known_ns: time when the
+/* requested_ns: time of the last lookup or of its result, 0: never; known_ns: time when the
  * addresses arrived. */
 struct name {
     char host[HOST_BYTES_MAX], port[PORT_BYTES_MAX];
     bool asking;
-    uint64_t asked_ns, known_ns, used_ns;
+    uint64_t requested_ns, known_ns, used_ns;
     uint32_t count, turn;
     struct address addresses[ADDRESSES_MAX];
     char problem[96]; /* of the last lookup; "": it succeeded */
@@ -140,7 +140,7 @@ static bool add_address(struct name *name, const struct addrinfo *one)
 static void store_addresses(struct name *name, struct addrinfo *list, int number)
 {
     name->asking = false;
-    name->asked_ns = stk_clock_ns(); /* one second after the result: a lookup may take longer */
+    name->requested_ns = stk_clock_ns(); /* one second after the result: a lookup may take longer */
     if (list) {
         name->count = 0;
         name->problem[0] = '\0';
@@ -201,7 +201,7 @@ static bool start_resolve(struct stk_http_resolver *names, struct name *name, ui
     }
     names->holders++;
     name->asking = true;
-    name->asked_ns = now_ns;
+    name->requested_ns = now_ns;
     return true;
 }
 
@@ -310,7 +310,8 @@ uint32_t stk_http_resolver_find(struct stk_http_slot *slot)
         bool due = !known || name->problem[0] || now_ns >= name->known_ns + FRESH_NS;
 
         name->used_ns = now_ns;
-        due = due && !name->asking && (name->asked_ns == 0 || now_ns >= name->asked_ns + RETRY_NS);
+        due = due && !name->asking &&
+              (name->requested_ns == 0 || now_ns >= name->requested_ns + RETRY_NS);
         if (due && !start_resolve(names, name, now_ns) && !known) {
             answer = STK_HTTP_RESOLVER_READY; /* by libcurl, if it can */
         } else if (known) {

@@ -23,7 +23,7 @@
 #define LEAD_MS 2000u
 
 static int listener, port;
-static _Atomic uint32_t asked, moved, failed;
+static _Atomic uint32_t lookups, moved, failed;
 static sem_t hangs, released;
 
 /* Stands before the C library's. A name that begins with "none" has no address, with "slow"
@@ -37,7 +37,7 @@ int getaddrinfo(const char *restrict name, const char *restrict service,
     uint32_t ip = INADDR_LOOPBACK;
 
     (void)hints;
-    atomic_fetch_add(&asked, 1);
+    atomic_fetch_add(&lookups, 1);
     if (strncmp(name, "slow", 4) == 0) {
         usleep(1300000); /* longer than a failed lookup is cached */
     } else if (strncmp(name, "late", 4) == 0) {
@@ -113,7 +113,7 @@ static void test_none(struct stk_http *http)
 {
     struct stk_http_request request = {0};
     struct stoker_error error = {0};
-    uint32_t before = asked;
+    uint32_t before = lookups;
 
     T_EQ("none", get(http, "none.test", &request, &error), -EHOSTUNREACH);
     T_EQ("none", request.failure, STK_HTTP_RESOLVE);
@@ -121,7 +121,7 @@ static void test_none(struct stk_http *http)
     T_HAS("none", error.where, gai_strerror(EAI_NONAME));
     T_ERROR("none", &error);
     T_EQ("none at once", get(http, "none.test", &request, &error), -EHOSTUNREACH);
-    T_TRUE("and not asked for each time", asked - before < 3);
+    T_TRUE("and no lookup each time", lookups - before < 3);
 }
 
 /* The resolver hangs: the request has its deadline for connecting; others are not held up. */
@@ -138,7 +138,7 @@ static void test_hang(struct stk_http *http)
     sem_post(&released);
     slow.connect_ms = 60000;
     T_EQ("it is there now", get(http, "hang.test", &slow, &error), 0);
-    T_EQ("it was asked for once", sem_trywait(&hangs), -1);
+    T_EQ("one lookup", sem_trywait(&hangs), -1);
 }
 
 /* A name whose addresses refuse connections is looked up again, once a second. */
@@ -158,16 +158,17 @@ static void test_moved(struct stk_http *http)
     T_TRUE("by another look-up", moved >= 2);
 }
 
-/* A resolver that is slow to fail: the failure is reported, and it is not asked over and over. */
+/* A resolver that is slow to fail: the failure is reported, and lookups are not repeated at once.
+ */
 static void test_slow(struct stk_http *http)
 {
     struct stk_http_request request = {.connect_ms = 60000};
     struct stoker_error error = {0};
-    uint32_t before = asked;
+    uint32_t before = lookups;
 
     T_EQ("slow", get(http, "slow.test", &request, &error), -EHOSTUNREACH);
     T_HAS("slow", error.where, gai_strerror(EAI_NONAME));
-    T_EQ("asked once", asked - before, 1);
+    T_EQ("requested once", lookups - before, 1);
 }
 
 /* The lookup of the first host may be slow: the other host has a full timeout of its own. */

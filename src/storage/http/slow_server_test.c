@@ -154,7 +154,7 @@ static int unsent_of(int fd)
 {
     int bytes = 0;
 
-    T_EQ("asked", ioctl(fd, SIOCOUTQ, &bytes), 0);
+    T_EQ("requested", ioctl(fd, SIOCOUTQ, &bytes), 0);
     return bytes;
 }
 
@@ -184,7 +184,7 @@ static void test_upload(void)
     struct stk_http_request request;
     struct stk_http_socket socket_of = {0};
     struct sockaddr_in address = {.sin_family = AF_INET};
-    int port = 0, listener = t_listen(1, &port), small = 4096, far;
+    int port = 0, listener = t_listen(1, &port), small = 4096, peer;
     uint64_t now_ns = START_NS, sent = 0;
 
     socket_of.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -192,7 +192,7 @@ static void test_upload(void)
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     T_EQ("small", setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
     T_EQ("connect", connect(socket_of.fd, (const struct sockaddr *)&address, sizeof address), 0);
-    far = accept(listener, NULL, NULL);
+    peer = accept(listener, NULL, NULL);
     for (ssize_t got = 1; got > 0;) {
         got = send(socket_of.fd, body, sizeof body, MSG_DONTWAIT);
         sent += got > 0 ? (uint64_t)got : 0;
@@ -209,13 +209,13 @@ static void test_upload(void)
     slot.moved += 100000; /* bytes acknowledged later belong to no other transfer */
     http.hosts[7].moved += 100000;
     for (uint32_t i = 0; i < 6; i++) { /* for a minute some of it leaves */
-        take(socket_of.fd, far, sent / 10);
+        take(socket_of.fd, peer, sent / 10);
         now_ns += STALL_MS * MS - 1;
         T_EQ("it gets on", stk_http_check_timeout(&slot, now_ns), STK_HTTP_NO_FAILURE);
     }
     T_TRUE("not all has left", unsent_of(socket_of.fd) > 0);
     T_EQ("then nothing", stk_http_check_timeout(&slot, now_ns + STALL_MS * MS), STK_HTTP_STALL);
-    close(far);
+    close(peer);
     close(socket_of.fd);
     close(listener);
 }

@@ -267,12 +267,12 @@ static size_t on_header(char *data, size_t size, size_t count, void *user)
 static size_t store_text(struct stk_http_response *answer, const char *data, size_t bytes)
 {
     size_t room = STK_HTTP_TEXT_BYTES_MAX - answer->text_bytes;
-    size_t kept = (size_t)stk_min(bytes, room);
+    size_t stored = (size_t)stk_min(bytes, room);
 
-    memcpy(answer->text + answer->text_bytes, data, kept);
-    answer->text_bytes += (uint32_t)kept;
+    memcpy(answer->text + answer->text_bytes, data, stored);
+    answer->text_bytes += (uint32_t)stored;
     answer->text[answer->text_bytes] = '\0';
-    return kept;
+    return stored;
 }
 
 /* Returns false, with the failure set, if there is no more room. */

@@ -1,5 +1,5 @@
 /* Goal: the longest wait of all reactors is reported while it lasts, and no longer.
- * Method: reports of made-up reactors; then a store that never answers, asked through a file
+ * Method: reports of made-up reactors; then a store that never responds, read through a file
  * system. Covers wait_report.c, store_wait.c. */
 #include "storage/http/wait_report.h"
 

@@ -11,10 +11,10 @@
 
 static bool is_header(const struct stk_http_response *answer, const char *name, const char *value)
 {
-    struct stk_view told;
+    struct stk_view reported;
 
-    return stk_http_header(answer, name, &told) && told.bytes == strlen(value) &&
-           strncasecmp((const char *)told.data, value, told.bytes) == 0;
+    return stk_http_header(answer, name, &reported) && reported.bytes == strlen(value) &&
+           strncasecmp((const char *)reported.data, value, reported.bytes) == 0;
 }
 
 bool stk_store_class_may_be_archive(const char *storage)
@@ -287,9 +287,9 @@ void stk_store_init_read(struct stk_operation *operation, const struct stk_objec
     operation->request.body = (struct stk_view){0};
 }
 
-void stk_store_init_whole(struct stk_operation *operation, const struct stk_object_url *object,
-                          const struct stk_object_info *info, uint8_t *buffer,
-                          uint64_t buffer_bytes, int (*grow)(struct stk_operation *operation))
+void stk_store_init_full(struct stk_operation *operation, const struct stk_object_url *object,
+                         const struct stk_object_info *info, uint8_t *buffer, uint64_t buffer_bytes,
+                         int (*grow)(struct stk_operation *operation))
 {
     if (!grow) {
         stk_store_init_read(operation, object, info, 0, info->bytes, buffer);
@@ -491,7 +491,8 @@ void stk_store_count_damaged(struct stk_store *store)
     atomic_fetch_add_explicit(&store->checksum_failures, 1, memory_order_relaxed);
 }
 
-/* Damage in bytes first to last; whole: of the object. */
+/* The bytes first to last are damaged. checksum: the checksums were computed; else only the CRCs of
+ * blocks differ. */
 static int fail_checksum(struct stoker_error *error, uint64_t first, uint64_t last, bool checksum,
                          const struct stk_checksum *want, const struct stk_checksum *got)
 {
@@ -551,7 +552,7 @@ int stk_store_checksum_add(struct stk_store *store, const struct stk_object_url 
 
 /* If an unreliable checksum does not match, the bytes are read again: if they are the same, they
  * are taken as correct. */
-static uint32_t verify_body(struct stk_operation *operation, bool *proven)
+static uint32_t verify_body(struct stk_operation *operation, bool *verified)
 {
     const struct stk_checksum *want = &operation->seals.body;
     struct stk_store *store = operation->store;
@@ -567,7 +568,7 @@ static uint32_t verify_body(struct stk_operation *operation, bool *proven)
                                (struct stk_view){operation->buffer, operation->bytes});
     got.hex = want->hex;
     if (stk_checksum_equal(&got, want)) {
-        *proven = true;
+        *verified = true;
         return STK_RETRY_CLASS_SUCCESS;
     }
     if (operation->seals.unreliable && operation->checksum_failures > 0 &&
@@ -584,13 +585,13 @@ uint32_t stk_store_verify_body(struct stk_operation *operation)
 {
     struct stk_range_coverage *coverage = operation->coverage;
     struct stk_checksum want, got;
-    bool proven = false;
-    uint32_t retry_class = verify_body(operation, &proven);
+    bool verified = false;
+    uint32_t retry_class = verify_body(operation, &verified);
 
-    if (proven) {
+    if (verified) {
         stk_store_count_verified(operation->store, operation->object, operation->bytes);
     }
-    if (retry_class != STK_RETRY_CLASS_SUCCESS || proven || !coverage) {
+    if (retry_class != STK_RETRY_CLASS_SUCCESS || verified || !coverage) {
         return retry_class;
     }
     if (stk_checksum_is_combinable(&operation->seals.object)) {

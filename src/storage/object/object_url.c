@@ -205,13 +205,13 @@ static int parse_hub(struct stk_object_url *object, char *text, struct stoker_er
 }
 
 /* Percent signs are taken as encodings; what may not stand in a URL at all is encoded. */
-static char *encode(const char *whole)
+static char *encode(const char *resolved)
 {
     static const char digits[] = "0123456789ABCDEF";
-    char *text = stk_secret_alloc(3 * strlen(whole) + 1);
+    char *text = stk_secret_alloc(3 * strlen(resolved) + 1);
     size_t used = 0;
 
-    for (const char *at = whole; text && *at && *at != '#'; at++) {
+    for (const char *at = resolved; text && *at && *at != '#'; at++) {
         uint8_t byte = (uint8_t)*at;
 
         if (byte <= ' ' || byte >= 0x7f || strchr("\"<>\\^`{|}", byte)) {
@@ -228,7 +228,7 @@ static char *encode(const char *whole)
 static int parse_http(struct stk_object_url *object, struct stoker_error *error)
 {
     struct stk_url_parts parts;
-    char *whole = NULL;
+    char *resolved = NULL;
 
     stk_url_split(object->url, &parts);
     if (parts.broken) {
@@ -241,9 +241,9 @@ static int parse_http(struct stk_object_url *object, struct stoker_error *error)
                         "write http://host/path", "'%.200s'", object->url);
     }
     object->tls = strncasecmp(object->url, "https", 5) == 0;
-    if (stk_url_resolve(object->url, &whole) == 0) {
-        object->target = encode(whole);
+    if (stk_url_resolve(object->url, &resolved) == 0) {
+        object->target = encode(resolved);
     }
-    stk_secret_free(whole);
+    stk_secret_free(resolved);
     return object->target ? 0 : stk_fail_memory(error, "URL");
 }

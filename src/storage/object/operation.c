@@ -40,7 +40,7 @@ static int on_begin(struct stk_http_request *request, const struct stk_http_resp
 static int on_full(struct stk_http_request *request);
 static void on_redirect(struct stk_http_request *request, const struct stk_http_response *answer);
 static void on_done(struct stk_http_request *request, const struct stk_http_response *answer);
-static void settle_hedge_pair(struct stk_operation *operation,
+static void finish_hedge_pair(struct stk_operation *operation,
                               const struct stk_http_response *answer);
 static bool retry(struct stk_operation *operation, uint32_t retry_class,
                   const struct stk_shared_limits_state *reported,
@@ -403,7 +403,7 @@ static void on_done(struct stk_http_request *request, const struct stk_http_resp
         record_latency(operation, answer, answer->code == 429 || answer->code == 503);
         return;
     }
-    settle_hedge_pair(operation, answer);
+    finish_hedge_pair(operation, answer);
 }
 
 /* True if the server may have carried out a failed attempt. A throttled or refused request was not
@@ -417,7 +417,7 @@ static bool is_uncertain(const struct stk_http_request *request, uint32_t code,
 }
 
 /* The current try is over, and its hedge if it had one. */
-static void settle_hedge_pair(struct stk_operation *operation,
+static void finish_hedge_pair(struct stk_operation *operation,
                               const struct stk_http_response *answer)
 {
     struct stk_http_request *request = &operation->request;
@@ -522,7 +522,8 @@ static bool retry(struct stk_operation *operation, uint32_t retry_class,
 {
     struct stk_store *store = operation->store;
     uint64_t now_ns = stk_clock_ns(), wait_ms = 0, end_ns;
-    uint64_t told_ms = retry_class == STK_RETRY_CLASS_IMMEDIATE ? 0 : stk_store_retry_after(answer);
+    uint64_t retry_after_ms =
+        retry_class == STK_RETRY_CLASS_IMMEDIATE ? 0 : stk_store_retry_after(answer);
     bool got_on = operation->ranged && operation->request.bytes > 0 && operation->received > 0 &&
                   operation->request.failure != STK_HTTP_SLOW && operation->attempts < 1000;
 
@@ -534,14 +535,14 @@ static bool retry(struct stk_operation *operation, uint32_t retry_class,
         return false;
     }
     end_ns = end_of(operation);
-    if (now_ns >= end_ns || told_ms > STK_STORE_RETRY_AFTER_MAX_MS ||
-        operation->waited_ns + told_ms * MS >= STK_STORE_WAIT_MAX_MS * MS) {
+    if (now_ns >= end_ns || retry_after_ms > STK_STORE_RETRY_AFTER_MAX_MS ||
+        operation->waited_ns + retry_after_ms * MS >= STK_STORE_WAIT_MAX_MS * MS) {
         return false;
     }
     wait_ms = stk_min(wait_ms, (end_ns - now_ns) / MS); /* it is retried at its end */
-    operation->progress_ns += told_ms * MS;
-    operation->waited_ns += told_ms * MS;
-    wait_ms += told_ms;
+    operation->progress_ns += retry_after_ms * MS;
+    operation->waited_ns += retry_after_ms * MS;
+    wait_ms += retry_after_ms;
     atomic_fetch_add_explicit(&store->retries[retry_class - 1], 1, memory_order_relaxed);
     operation->request.not_before_ns = wait_ms ? now_ns + wait_ms * MS : 0;
     operation->ended = false;
@@ -657,7 +658,7 @@ static void on_hedge(struct stk_http_request *request, const struct stk_http_res
     first->used_signed_url = late->used_signed_url;
     first->generation = late->generation;
     stk_free(late);
-    settle_hedge_pair(first, answer);
+    finish_hedge_pair(first, answer);
 }
 
 /* Sends a second request for the same bytes. */

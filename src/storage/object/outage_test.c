@@ -148,12 +148,12 @@ static void test_started_anew(void)
         stk_store_get_stats(fetched.store, &ledger);
     }
     T_TRUE("not given up", !atomic_load(&fetched.over));
-    T_TRUE("asked by the second, not by the millisecond", ledger.retries_transient < 100);
+    T_TRUE("one request a second, not one a millisecond", ledger.retries_transient < 100);
     atomic_store(&resets, 1);
     t_server_go_on(&server);
     pthread_join(thread, NULL);
     T_EQ("there again", fetched.status, 0);
-    T_STR("whole", (const char *)fetched.buffer, "hello");
+    T_STR("complete", (const char *)fetched.buffer, "hello");
     T_EQ("the reset", atomic_load(&resets), 0);
     close_fetch(&fetched);
     unsetenv("AWS_MAX_ATTEMPTS");

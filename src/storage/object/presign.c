@@ -25,8 +25,8 @@ static int fail_kind(const struct stk_object_url *object, struct stoker_error *e
                     "'%.400s'", object->url);
 }
 
-/* The region of the bucket: a signed URL is not redirected to another one. At Amazon's own
- * endpoints the server is asked; if it does not say, the configured region is used. */
+/* The region of the bucket: a signed URL is not redirected to another one. For Amazon's own
+ * endpoints the server reports it; if it does not, the configured region is used. */
 static void find_region(struct stk_store *store, const struct stk_object_url *object,
                         char region[STK_STORE_REGION_BYTES])
 {

@@ -409,12 +409,12 @@ static bool is_locked(const struct stk_operation *operation,
 static void describe_retry_after(struct stk_operation *operation,
                                  const struct stk_http_response *answer)
 {
-    uint64_t told_ms = stk_store_retry_after(answer);
+    uint64_t retry_after_ms = stk_store_retry_after(answer);
 
-    if (told_ms > STK_STORE_RETRY_AFTER_MAX_MS) {
+    if (retry_after_ms > STK_STORE_RETRY_AFTER_MAX_MS) {
         snprintf(operation->error.advice, sizeof operation->error.advice,
                  "the server requests a retry in %" PRIu64 " s: use fewer connections then",
-                 told_ms / 1000);
+                 retry_after_ms / 1000);
     }
 }
 
@@ -571,7 +571,7 @@ static bool same_etag(const char *a, struct stk_view b)
 static void read_checksums(struct stk_operation *operation, const struct stk_http_response *answer)
 {
     const struct stk_object_info *info = operation->info;
-    bool whole = stk_operation_is_full_object(operation), all = answer->code == 200 || whole;
+    bool is_full = stk_operation_is_full_object(operation), all = answer->code == 200 || is_full;
     struct stk_response_checksums *seals = &operation->seals;
 
     if (operation->received > 0) {
@@ -584,10 +584,10 @@ static void read_checksums(struct stk_operation *operation, const struct stk_htt
     if (info &&
         info->checksum.kind != STK_CHECKSUM_NONE) { /* the hub's checksum is the right one */
         seals->object = info->checksum;
-        seals->body = whole ? info->checksum : seals->body;
-        seals->unreliable = seals->unreliable && !whole;
+        seals->body = is_full ? info->checksum : seals->body;
+        seals->unreliable = seals->unreliable && !is_full;
     }
-    if (answer->code == 200 && !whole) {
+    if (answer->code == 200 && !is_full) {
         seals->body = (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
     }
 }

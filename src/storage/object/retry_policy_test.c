@@ -104,7 +104,7 @@ struct judged {
     const char *headers, *text;
     uint32_t verdict;
     int status; /* of FAILED */
-    const char *told;
+    const char *where;
 };
 
 #define BODY(code) "<Error><Code>" code "</Code><Message>m</Message></Error>"
@@ -211,7 +211,7 @@ static void test_judging(void)
         if (verdict == STK_RETRY_CLASS_PERMANENT) {
             T_EQ(row->name, stk_store_fail(&exchange, &answer, &refusal), row->status);
             T_ERROR(row->name, &exchange.error);
-            T_HAS(row->name, exchange.error.where, row->told);
+            T_HAS(row->name, exchange.error.where, row->where);
             T_HAS(row->name, exchange.error.where, "s3://bucket/key");
         }
         if (strcmp(row->name, "expired") == 0) { /* others are fetched */
@@ -237,7 +237,7 @@ static void test_judging(void)
 }
 
 /* Named by the complete URL: including the parts that distinguish it, and no secret. */
-static void test_told_by_name(void)
+static void test_named_errors(void)
 {
     static const char *const names[][2] = {{"http://h/a?id=1&sig=" CANARY, "'http://h/a?id=1'"},
                                            {"s3://b/a?b#c", "'s3://b/a?b#c'"}};
@@ -250,7 +250,7 @@ static void test_told_by_name(void)
         exchange = (struct stk_operation){.object = place};
         stk_store_fail(&exchange, &(struct stk_http_response){.code = 404},
                        &(struct stk_error_response){0});
-        T_HAS("told", exchange.error.where, names[i][1]);
+        T_HAS("reported", exchange.error.where, names[i][1]);
         stk_object_url_free(place);
     }
 }
@@ -296,7 +296,7 @@ int main(void)
     test_times();
     test_judging();
     test_documents();
-    test_told_by_name();
+    test_named_errors();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

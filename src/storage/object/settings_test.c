@@ -194,16 +194,16 @@ int main(void)
 {
     char path[] = "/tmp/stoker-settings-XXXXXX";
     int fd = mkstemp(path);
-    bool proven;
+    bool verified;
 
     T_TRUE("file", fd >= 0 && close(fd) == 0);
-    proven = test_oracle(path);
+    verified = test_oracle(path);
     unlink(path);
     T_EQ("no leak", stk_mem_alive(), 0);
     if (t_finish() != 0) {
         return 1;
     }
-    if (!proven) {
+    if (!verified) {
         t_skip("no botocore to compare with: scripts/setup --test installs it");
     }
     return 0;

@@ -137,13 +137,13 @@ static void add_conditions(struct draft *draft, bool to_sign)
     const struct stk_operation *operation = draft->operation;
     const struct stk_object_info *info = operation->info;
     uint32_t kind = operation->object->kind;
-    bool whole = (kind == STK_OBJECT_URL_S3 || kind == STK_OBJECT_URL_GCS) && info &&
-                 info->etag[0] && stk_operation_is_full_object(operation) &&
-                 operation->received == 0;
+    bool is_full = (kind == STK_OBJECT_URL_S3 || kind == STK_OBJECT_URL_GCS) && info &&
+                   info->etag[0] && stk_operation_is_full_object(operation) &&
+                   operation->received == 0;
 
     if (operation->probe && !operation->without_range) {
         add_header(draft, "Range", "bytes=0-0", to_sign);
-    } else if (operation->ranged && !whole && !(info && info->no_ranges)) {
+    } else if (operation->ranged && !is_full && !(info && info->no_ranges)) {
         add_header(draft, "Range",
                    print(&draft->room, "bytes=%" PRIu64 "-%" PRIu64,
                          operation->offset + operation->received,

@@ -280,12 +280,12 @@ uint64_t stk_store_random(struct stk_store *store, uint64_t bound)
 static void configure(struct stk_store_config *config)
 {
     const char *payer = stk_environment_get("AWS_REQUEST_PAYER");
-    uint32_t asked;
+    uint32_t configured;
 
     config->status = stk_endpoint_find(STK_CREDS_AWS, &config->site, &config->error);
-    asked = config->site.settings.attempts_max;
+    configured = config->site.settings.attempts_max;
     config->requester_pays = payer && strcasecmp(payer, "requester") == 0;
-    config->attempts_max = asked > 0 ? asked : STK_STORE_ATTEMPTS_MAX;
+    config->attempts_max = configured > 0 ? configured : STK_STORE_ATTEMPTS_MAX;
 }
 
 const char *stk_store_endpoint_text(const struct stk_store *store,

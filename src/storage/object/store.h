@@ -169,7 +169,7 @@ struct stk_operation {
     const _Atomic bool *stop;
     uint8_t *buffer;
     uint64_t buffer_bytes;
-    int (*grow)(struct stk_operation *operation); /* see stk_store_init_whole; NULL: never */
+    int (*grow)(struct stk_operation *operation); /* see stk_store_init_full; NULL: never */
     void (*done)(struct stk_operation *operation, const struct stk_http_response *answer);
     void *owner;
     /* results */
@@ -276,9 +276,9 @@ void stk_store_init_read(struct stk_operation *operation, const struct stk_objec
  * (info->bytes UINT64_MAX). grow is called when the buffer is full and more bytes arrive: it
  * replaces buffer and buffer_bytes of the operation, or returns an error. NULL: the size is known.
  */
-void stk_store_init_whole(struct stk_operation *operation, const struct stk_object_url *object,
-                          const struct stk_object_info *info, uint8_t *buffer,
-                          uint64_t buffer_bytes, int (*grow)(struct stk_operation *operation));
+void stk_store_init_full(struct stk_operation *operation, const struct stk_object_url *object,
+                         const struct stk_object_info *info, uint8_t *buffer, uint64_t buffer_bytes,
+                         int (*grow)(struct stk_operation *operation));
 
 /* Larger reads are split into ranges of this size. */
 uint32_t stk_store_range_bytes(const struct stk_object_url *object);
@@ -293,10 +293,12 @@ struct stk_range_coverage *stk_store_new_coverage(struct stk_store *store,
  * stk_store_checksum_reply. */
 void stk_store_init_checksum(struct stk_operation *operation, const struct stk_object_url *object,
                              const struct stk_object_info *info);
-/* Sets the checksum in *coverage if it can be combined; else sets *whole_out to it, or to NONE. */
+/* Sets the checksum in *coverage if it can be combined; else sets *checksum_out to it, or to NONE.
+ */
 void stk_store_checksum_reply(const struct stk_operation *operation,
                               const struct stk_http_response *answer,
-                              struct stk_range_coverage *coverage, struct stk_checksum *whole_out);
+                              struct stk_range_coverage *coverage,
+                              struct stk_checksum *checksum_out);
 /* Requests the checksum that the store reports for the version *info, also an ETag that is an MD5.
  * Waits, and reads no bytes of the object. *checksum_out: kind NONE if there is none. */
 int stk_store_get_checksum(struct stk_store *store, const struct stk_object_url *object,

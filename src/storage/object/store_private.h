@@ -182,7 +182,7 @@ static inline bool stk_operation_is_full_object(const struct stk_operation *oper
 }
 
 /* list_guard.c: finds listings that make no progress. A server, or a cache in front of it, that
- * sends the same pages in a circle, or empty pages without end, would be asked for ever. */
+ * sends the same pages in a circle, or empty pages without end, would be queried for ever. */
 struct stk_list_guard {
     uint64_t pages;
     uint32_t idle;        /* consecutive pages without a new name */

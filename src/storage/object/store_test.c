@@ -178,9 +178,9 @@ static void test_waits(void)
         T_TRUE("bounded", stk_store_backoff(store, STK_RETRY_CLASS_THROTTLED, 4000000) <= 20000);
     }
     T_TRUE("spread", most > 150 && least < 50);
-    T_EQ("nothing told", stk_store_retry_after(&answer), 0);
+    T_EQ("nothing reported", stk_store_retry_after(&answer), 0);
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "Retry-After: 7\n");
-    T_EQ("as told", stk_store_retry_after(&answer), 7000);
+    T_EQ("as reported", stk_store_retry_after(&answer), 7000);
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "Retry-After: 99999999999\n");
     T_TRUE("not for ever", stk_store_retry_after(&answer) > STK_STORE_RETRY_AFTER_MAX_MS);
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "x-amz-retry-after: 700\n");
@@ -219,8 +219,8 @@ static void test_tries(void)
         setenv("AWS_MAX_ATTEMPTS", rows[i].max, 1);
         store = open_store();
         T_EQ("place", stk_object_url_parse("http://127.0.0.1:1/x", &place, NULL), 0);
-        T_EQ("nobody", stk_store_head(store, place, &info, &error), -ECONNREFUSED);
-        T_ERROR("nobody", &error);
+        T_EQ("no server", stk_store_head(store, place, &info, &error), -ECONNREFUSED);
+        T_ERROR("no server", &error);
         stk_store_get_stats(store, &ledger);
         T_EQ("sent", ledger.requests[STOKER_STORE_HTTP], rows[i].tries);
         T_EQ("tried again", ledger.retries_transient, rows[i].tries - 1);
@@ -360,7 +360,7 @@ static const struct {
      "https://b--euw1-az1--x-s3.s3express-euw1-az1.dualstack.eu-west-1.amazonaws.com/k"},
     {"express, another region", "s3://b--usw2-az1--x-s3/k", NULL, NULL,
      "https://b--usw2-az1--x-s3.s3express-usw2-az1.us-west-2.amazonaws.com/k"},
-    {"express, its region not told", "s3://b--xyz-az1--x-s3/k", NULL, NULL,
+    {"express, region unknown", "s3://b--xyz-az1--x-s3/k", NULL, NULL,
      "https://b--xyz-az1--x-s3.s3express-xyz-az1.eu-west-1.amazonaws.com/k"},
     {"express, one's own elsewhere", "s3://b--usw2-az1--x-s3/k", "http://host/a", NULL,
      "http://host/a/b--usw2-az1--x-s3/k"},
@@ -459,7 +459,7 @@ static void test_unknown_zone(void)
 
 /* ---- closing while requests are under way ---- */
 
-struct asked {
+struct pending {
     struct stk_operation exchange;
     uint8_t buffer[64];
     bool done;
@@ -468,7 +468,7 @@ struct asked {
 static void count_done(struct stk_operation *exchange, const struct stk_http_response *answer)
 {
     (void)answer;
-    ((struct asked *)exchange)->done = true;
+    ((struct pending *)exchange)->done = true;
 }
 
 /* A server that accepts connections, and never answers: when the store is closed, requests are
@@ -478,7 +478,7 @@ static void test_close(void)
     struct stk_object_info info = {.bytes = 4096, .etag = "\"e\""};
     int port, listener = t_listen(64, &port);
     struct stk_object_url *place = NULL;
-    static struct asked asked[32];
+    static struct pending pending[32];
     char endpoint[64];
 
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
@@ -487,18 +487,18 @@ static void test_close(void)
     for (uint32_t round = 0; round < 60; round++) {
         struct stk_store *store = open_store();
 
-        for (size_t i = 0; store && i < STK_COUNT(asked); i++) {
-            memset(&asked[i], 0, sizeof asked[i]);
-            stk_store_init_read(&asked[i].exchange, place, &info, 64 * i, 64, asked[i].buffer);
-            asked[i].exchange.done = count_done;
-            stk_operation_start(store, &asked[i].exchange);
+        for (size_t i = 0; store && i < STK_COUNT(pending); i++) {
+            memset(&pending[i], 0, sizeof pending[i]);
+            stk_store_init_read(&pending[i].exchange, place, &info, 64 * i, 64, pending[i].buffer);
+            pending[i].exchange.done = count_done;
+            stk_operation_start(store, &pending[i].exchange);
         }
         if (round % 3 > 0) {
             usleep(round * 20);
         }
         stk_store_close(store);
-        for (size_t i = 0; i < STK_COUNT(asked); i++) {
-            T_TRUE("is done", asked[i].done && asked[i].exchange.status < 0);
+        for (size_t i = 0; i < STK_COUNT(pending); i++) {
+            T_TRUE("is done", pending[i].done && pending[i].exchange.status < 0);
         }
     }
     stk_object_url_free(place);

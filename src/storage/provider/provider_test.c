@@ -179,7 +179,7 @@ static const struct request {
     bool lists;
     const char *url, *line; /* the last line; url NULL: refused */
 } requests[] = {
-    {"Google, nobody", STK_CREDS_GOOGLE, "https://g", {.kind = STK_CREDS_ANONYMOUS},
+    {"Google, anonymous", STK_CREDS_GOOGLE, "https://g", {.kind = STK_CREDS_ANONYMOUS},
      "a b/\xc3\xbc+", false, "https://g/bucket/a%20b/%C3%BC%2B", "Accept-Encoding: gzip"},
     {"Google, a token", STK_CREDS_GOOGLE, "https://g/base",
      {.kind = STK_CREDS_BEARER, .token = "T"}, "k", false, "https://g/base/bucket/k",
@@ -189,7 +189,7 @@ static const struct request {
      "http://127.0.0.1:1/bucket/?comp=list&prefix=a%20b%2F", "Authorization: Bearer T"},
     {"a token in plain text", STK_CREDS_GOOGLE, "http://g", {.kind = STK_CREDS_BEARER}, "k", false,
      NULL, NULL},
-    {"Azure, nobody", STK_CREDS_AZURE, "https://a", {.kind = STK_CREDS_ANONYMOUS}, "k/l", false,
+    {"Azure, anonymous", STK_CREDS_AZURE, "https://a", {.kind = STK_CREDS_ANONYMOUS}, "k/l", false,
      "https://a/bucket/k/l", "x-ms-date: Wed, 21 Oct 2015 07:28:00 GMT"},
     {"Azure, a SAS", STK_CREDS_AZURE, "https://a", {.kind = STK_CREDS_SAS, .token = "sig=a%2B"},
      "k", false, "https://a/bucket/k?sig=a%2B", "x-ms-date: Wed, 21 Oct 2015 07:28:00 GMT"},

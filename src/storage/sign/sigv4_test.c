@@ -381,7 +381,7 @@ static bool test_oracle(void)
 
 int main(void)
 {
-    bool proven;
+    bool verified;
 
     test_examples();
     test_presigned();
@@ -390,12 +390,12 @@ int main(void)
     test_more();
     test_dates();
     test_decode();
-    proven = test_oracle();
+    verified = test_oracle();
     T_EQ("no memory is taken", stk_mem_calls(), 0);
     if (t_finish() != 0) {
         return 1;
     }
-    if (!proven) {
+    if (!verified) {
         t_skip("no botocore to compare with: scripts/setup --test installs it");
     }
     return 0;

@@ -67,19 +67,19 @@ int stk_url_encode_target(const char *path, const struct stk_sigv4_pair *query,
 bool stk_url_decode(char *text)
 {
     char *to = text;
-    bool whole = true;
+    bool complete = true;
 
     for (const char *at = text; *at; at++) {
         if (at[0] == '%' && stk_hex_digit(at[1]) >= 0 && stk_hex_digit(at[2]) >= 0) {
             *to++ = (char)(stk_hex_digit(at[1]) * 16 + stk_hex_digit(at[2]));
-            whole = whole && to[-1] != '\0';
+            complete = complete && to[-1] != '\0';
             at += 2;
         } else {
             *to++ = *at == '+' ? ' ' : *at;
         }
     }
     *to = '\0';
-    return whole;
+    return complete;
 }
 
 void stk_sigv4_hash(struct stk_view data, char text_out[65])

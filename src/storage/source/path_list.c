@@ -84,12 +84,12 @@ int stk_path_list_reserve(struct stk_path_list *names, uint64_t bytes)
 
 void stk_source_free_problems(struct stk_source_files *files)
 {
-    for (uint64_t i = 0; i < files->problem_kept; i++) {
+    for (uint64_t i = 0; i < files->problems_listed; i++) {
         stk_free(files->problems[i].path);
     }
     stk_free(files->problems);
     files->problems = NULL;
-    files->problem_kept = 0;
+    files->problems_listed = 0;
 }
 
 int stk_source_add_problem(struct stk_source_files *files, uint32_t kind, int status,
@@ -101,16 +101,16 @@ int stk_source_add_problem(struct stk_source_files *files, uint32_t kind, int st
 
     files->problem_count++;
     files->system_count += kind == STK_SOURCE_SYSTEM_FILE;
-    if (files->problem_kept == STK_SOURCE_PROBLEMS_MAX) {
+    if (files->problems_listed == STK_SOURCE_PROBLEMS_MAX) {
         return 0;
     }
-    grown = stk_reserve(&problems, &files->problem_capacity, files->problem_kept + 1,
+    grown = stk_reserve(&problems, &files->problem_capacity, files->problems_listed + 1,
                         sizeof *files->problems);
     files->problems = problems;
     copy = grown == 0 ? stk_strdup(path) : NULL;
     if (!copy) {
         return -ENOMEM;
     }
-    files->problems[files->problem_kept++] = (struct stk_source_problem){kind, status, copy};
+    files->problems[files->problems_listed++] = (struct stk_source_problem){kind, status, copy};
     return 0;
 }

@@ -151,17 +151,17 @@ void stk_source_files_deinit(struct stk_source_files *objects)
 /* Also looks for braces in the URL of an alias: its query may have them. */
 static int has_braces(const char *name, bool *has_out)
 {
-    char *whole = NULL;
+    char *resolved = NULL;
 
     *has_out = strchr(name, '{') != NULL;
     if (*has_out || !stk_io_is_url(name)) {
         return 0;
     }
-    if (stk_url_resolve(name, &whole) < 0) {
+    if (stk_url_resolve(name, &resolved) < 0) {
         return -ENOMEM;
     }
-    *has_out = strchr(whole, '{') != NULL;
-    stk_secret_free(whole);
+    *has_out = strchr(resolved, '{') != NULL;
+    stk_secret_free(resolved);
     return 0;
 }
 
@@ -335,7 +335,7 @@ static int build_files(struct listing *listing, struct stk_source_files *objects
         .text_bytes = paths->bytes,
         .problems = listing->found.problems,
         .problem_count = listing->found.problem_count,
-        .problem_kept = listing->found.problem_kept,
+        .problems_listed = listing->found.problems_listed,
         .system_count = listing->found.system_count,
     };
     listing->found = (struct stk_source_files){0};

@@ -51,8 +51,8 @@ struct stk_source_files {
     uint64_t root_bytes;   /* folder: length of the root path with its '/', which keys omit */
     char *text;
     uint64_t text_bytes;
-    struct stk_source_problem *problems; /* owned: problem_kept of them */
-    uint64_t problem_count, problem_kept, problem_capacity;
+    struct stk_source_problem *problems; /* owned: problems_listed of them */
+    uint64_t problem_count, problems_listed, problem_capacity;
     uint64_t system_count; /* of them: files of operating systems */
 };
 

@@ -33,7 +33,7 @@ static const struct braces_row {
 } braces_rows[] = {
     {"plain", "a.tar", 0, 1, "a.tar"},
     {"empty", "", 0, 1, ""},
-    {"zeros kept", "s-{000..003}.tar", 0, 4, "s-000.tar s-001.tar s-002.tar s-003.tar"},
+    {"leading zeros stay", "s-{000..003}.tar", 0, 4, "s-000.tar s-001.tar s-002.tar s-003.tar"},
     {"no zeros", "{9..11}", 0, 3, "9 10 11"},
     {"zeros of the other end", "{1..03}", 0, 3, "01 02 03"},
     {"zero itself pads nothing", "{0..10..5}", 0, 3, "0 5 10"},
@@ -352,12 +352,12 @@ static void test_options(void)
             join(&objects, text, sizeof text, true);
             T_STR(row->name, text, row->classes);
             text[0] = '\0';
-            for (uint64_t i = 0; i < objects.problem_kept; i++) {
+            for (uint64_t i = 0; i < objects.problems_listed; i++) {
                 used += (size_t)snprintf(text + used, sizeof text - used, "%s%u:%s", i ? " " : "",
                                          objects.problems[i].kind, objects.problems[i].path);
             }
             T_STR(row->name, text, row->problems);
-            T_EQ(row->name, objects.problem_count, objects.problem_kept);
+            T_EQ(row->name, objects.problem_count, objects.problems_listed);
         }
         stk_source_files_deinit(&objects);
         T_EQ(row->name, stk_mem_alive(), alive);
@@ -507,7 +507,7 @@ static void test_oracle(void)
 
 /* ---- a store that counts requests ---- */
 
-static uint32_t asked;
+static uint32_t stat_calls;
 
 static int store_list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
                       struct stoker_error *error)
@@ -535,7 +535,7 @@ static int store_stat(struct stk_io *io, const char *path, struct stk_stat *stat
     (void)io;
     (void)path;
     (void)error;
-    asked++;
+    stat_calls++;
     *stat_out = (struct stk_stat){.kind = STK_ENTRY_FILE};
     return 0;
 }
@@ -559,14 +559,14 @@ static void test_store_globs(void)
         struct stk_path_list names = {0};
         char got[256] = "";
 
-        asked = 0;
+        stat_calls = 0;
         T_EQ(rows[i].pattern, stk_glob(&io, rows[i].pattern, false, &names, &error), 0);
         for (uint64_t j = 0; j < names.count; j++) {
             snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", j ? " " : "",
                      stk_path_list_get(&names, j));
         }
         T_STR(rows[i].pattern, got, rows[i].want);
-        T_EQ(rows[i].pattern, asked, 0);
+        T_EQ(rows[i].pattern, stat_calls, 0);
         stk_path_list_deinit(&names);
     }
 }

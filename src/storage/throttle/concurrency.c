@@ -22,7 +22,7 @@ void stk_concurrency_init(struct stk_concurrency *concurrency, uint32_t min, uin
 void stk_concurrency_update(struct stk_concurrency *concurrency, uint64_t bytes, bool busy,
                             bool held)
 {
-    uint64_t brought;
+    uint64_t received;
 
     if (held || !busy) {
         /* A try whose connections are not used shows nothing, so its result is discarded. */
@@ -34,26 +34,26 @@ void stk_concurrency_update(struct stk_concurrency *concurrency, uint64_t bytes,
     if (++concurrency->measured < 2) {
         return;
     }
-    brought = concurrency->bytes;
+    received = concurrency->bytes;
     concurrency->measured = 0;
     concurrency->bytes = 0;
-    if (brought == 0) { /* it stands still, with however many */
+    if (received == 0) { /* it stands still, with however many */
         begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
         return;
     }
     if (concurrency->trying == STK_CONCURRENCY_TRY_MORE &&
-        100 * brought < GAIN_PERCENT * concurrency->previous_bytes) {
+        100 * received < GAIN_PERCENT * concurrency->previous_bytes) {
         concurrency->wait = MORE_INTERVALS;
         begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
         return;
     }
     if (concurrency->trying == STK_CONCURRENCY_TRY_FEWER &&
-        100 * brought < LOSS_PERCENT * concurrency->previous_bytes) {
+        100 * received < LOSS_PERCENT * concurrency->previous_bytes) {
         concurrency->wait = MORE_INTERVALS;
         begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
         return;
     }
-    concurrency->previous_bytes = brought;
+    concurrency->previous_bytes = received;
     concurrency->previous_count = concurrency->count;
     if (concurrency->trying != STK_CONCURRENCY_TRY_MORE && concurrency->wait > 0) {
         concurrency->wait--;

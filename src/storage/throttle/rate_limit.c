@@ -405,23 +405,23 @@ bool stk_rate_limit_is_active(const struct stk_rate_limit *limit, uint64_t now_n
 
 void stk_rate_limit_validate(struct stk_rate_limit *limit, uint64_t now_ns)
 {
-    uint64_t far_ns = now_ns + 100 * SECOND;
+    uint64_t horizon_ns = now_ns + 100 * SECOND;
 
-    if (limit->rate > RATE_MAX || limit->peak > RATE_MAX || limit->next_ns > far_ns ||
-        limit->grown_ns > far_ns || limit->window_ns > far_ns || limit->throttled_ns > far_ns ||
-        limit->ineffective_until_ns > far_ns || limit->good_before > 1ull << 50 ||
-        limit->share_before > 1000 || limit->share_last > 1000 ||
+    if (limit->rate > RATE_MAX || limit->peak > RATE_MAX || limit->next_ns > horizon_ns ||
+        limit->grown_ns > horizon_ns || limit->window_ns > horizon_ns ||
+        limit->throttled_ns > horizon_ns || limit->ineffective_until_ns > horizon_ns ||
+        limit->good_before > 1ull << 50 || limit->share_before > 1000 || limit->share_last > 1000 ||
         limit->ineffective_ms > STK_RATE_LIMIT_INEFFECTIVE_MAX_MS || limit->trying > 1 ||
         limit->good > 1u << 30 || limit->throttled > 1u << 30 ||
         (limit->rate > 0 && limit->rate < STK_RATE_LIMIT_MIN) ||
         (limit->trying && limit->rate == 0) || (limit->outage && limit->rate == 0) ||
         limit->outage > 1 || limit->held > RATE_MAX || limit->held_top > UINT32_MAX ||
-        limit->refused_ns > far_ns || limit->outage_ended_ns > far_ns ||
-        limit->refused > 1u << 30 || limit->closed_ns > far_ns ||
+        limit->refused_ns > horizon_ns || limit->outage_ended_ns > horizon_ns ||
+        limit->refused > 1u << 30 || limit->closed_ns > horizon_ns ||
         (limit->closed_ns > 0 && limit->closed_ns < limit->window_ns) ||
         limit->next_good > 1u << 30 || limit->next_throttled > 1u << 30 ||
         limit->lag_us > STK_RATE_LIMIT_LAG_MAX_MS * 1000 || limit->row > 1u << 30 ||
-        limit->bad_ns > far_ns) {
+        limit->bad_ns > horizon_ns) {
         memset(limit, 0, sizeof *limit);
     }
 }

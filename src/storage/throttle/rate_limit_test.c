@@ -30,7 +30,7 @@ struct simulation {
         uint32_t answer; /* enum stk_rate_limit_response */
     } flight[FLIGHTS];
     struct stk_rate_limit pace[8];
-    uint64_t asked, good, refusals, in_second, second, peak_rate;
+    uint64_t requested, good, refusals, in_second, second, peak_rate;
     uint64_t late_good, late_refusals; /* of the last half */
 };
 
@@ -51,7 +51,7 @@ static bool is_refused(struct simulation *sim, uint64_t now_ns)
     if (on && sim->capacity > 0 && sim->in_second > sim->capacity * tenths / 10) {
         return true;
     }
-    return on && stk_random_key(sim->seed, sim->asked++) % 1000 < sim->refused;
+    return on && stk_random_key(sim->seed, sim->requested++) % 1000 < sim->refused;
 }
 
 /* enum stk_rate_limit_response */
@@ -121,7 +121,7 @@ static void test_capacity(void)
         const char *name;
         uint32_t capacity, paces;
     } rows[] = {
-        {"half of what would be asked", 1000, 1},
+        {"half of the offered requests", 1000, 1},
         {"nine tenths", 1800, 1},
         {"a tenth", 200, 1},
         {"a hundredth", 20, 1},
@@ -214,7 +214,7 @@ static void test_vain(void)
     sim = (struct simulation){.flights = 100, .delay_ms = 50, .refused = 700, .seed = 3};
     simulate(&sim, 60000);
     T_TRUE("seven of ten are no reason to go on", sim.pace[0].rate > 0);
-    T_TRUE("and it asks much less", 10 * (sim.good + sim.refusals) < 2 * clean.good);
+    T_TRUE("and it sends far fewer requests", 10 * (sim.good + sim.refusals) < 2 * clean.good);
 }
 
 /* A process that opens a data set sends one request after the other, and then many at once: the
@@ -273,7 +273,7 @@ static void test_outage(void)
         {"20 s", 0, 0, 25000, 2000, false},
         {"a store with a limit", 600, 0, 8000, 400, false},
         {"a store that refuses three of ten anyway", 0, 300, 12000, 1300, false},
-        {"nobody there for a second", 0, 0, 6000, 2000, true},
+        {"no server for a second", 0, 0, 6000, 2000, true},
         {"for a minute", 0, 0, 65000, 2000, true},
         {"of a store with a limit", 600, 0, 35000, 400, true},
         {"of one that refuses three of ten anyway", 0, 300, 35000, 1300, true},
@@ -663,7 +663,7 @@ struct epochs {
     } flight[FLIGHTS];
     struct stk_rate_limit pace;
     uint32_t begun, done; /* of this epoch */
-    uint64_t asked, good;
+    uint64_t requested, good;
     uint64_t each_second[64];
 };
 
@@ -675,7 +675,7 @@ static uint64_t wait_ns(struct epochs *sim, uint32_t i, uint64_t now_ns)
                         ? 20
                         : 200ull << sim->flight[i].tries;
 
-    return stk_random_key(sim->seed + 1, sim->asked++) % (stk_min(most, 20000) + 1) * MS;
+    return stk_random_key(sim->seed + 1, sim->requested++) % (stk_min(most, 20000) + 1) * MS;
 }
 
 static void begin_sample(struct epochs *sim, uint32_t i, uint64_t now_ns)
@@ -711,7 +711,7 @@ static void ask(struct epochs *sim, uint32_t i, uint64_t now_ns)
         return;
     }
     sim->flight[i].sent_ns = now_ns;
-    sim->flight[i].refused = stk_random_key(sim->seed, sim->asked++) % 1000 < sim->refused;
+    sim->flight[i].refused = stk_random_key(sim->seed, sim->requested++) % 1000 < sim->refused;
     sim->flight[i].next_ns = now_ns + (sim->flight[i].refused ? 1 : sim->delay_ms) * MS;
 }
 

@@ -53,7 +53,7 @@ int stk_shared_limits_open(struct stk_shared_limits **limits_out,
     struct stk_shared_limits *limits = stk_alloc(1, sizeof *limits);
     uint32_t connections_max =
         options->connections_max ? options->connections_max : STK_SHARED_LIMITS_CONNECTIONS_DEFAULT;
-    const char *asked = options->folder ? options->folder : getenv("STOKER_NODE_DIR");
+    const char *folder = options->folder ? options->folder : getenv("STOKER_NODE_DIR");
     const char *personal = getenv("XDG_RUNTIME_DIR");
     int status = -1;
 
@@ -64,8 +64,8 @@ int stk_shared_limits_open(struct stk_shared_limits **limits_out,
     limits->process = getpid();
     if (options->not_shared) {
         snprintf(limits->why, sizeof limits->why, "disabled by an option");
-    } else if (asked && asked[0]) {
-        status = open_shared(limits, asked);
+    } else if (folder && folder[0]) {
+        status = open_shared(limits, folder);
     } else {
         status = open_shared(limits, "/dev/shm");
         if (status < 0 && personal && personal[0]) {
@@ -212,7 +212,7 @@ static void count(const struct stk_shared_limits *limits, uint64_t now_ns, struc
     for (uint32_t i = 0; i < STK_SHARED_LIMITS_MEMBERS; i++) {
         const struct stk_shared_limits_member *member = &limits->file->members[i];
         uint32_t its = atomic_load_explicit(&member->connections_max, memory_order_relaxed);
-        uint64_t told_ns = atomic_load_explicit(&member->requested_ns, memory_order_relaxed);
+        uint64_t reported_ns = atomic_load_explicit(&member->requested_ns, memory_order_relaxed);
 
         if (its == 0) {
             continue;
@@ -220,7 +220,8 @@ static void count(const struct stk_shared_limits *limits, uint64_t now_ns, struc
         usage->members++;
         most = (uint32_t)stk_min(most, its);
         usage->count = (uint32_t)stk_max(usage->count, i + 1);
-        if (told_ns < now_ns + 1000 * MS && now_ns < told_ns + STK_SHARED_LIMITS_STALE_MS * MS) {
+        if (reported_ns < now_ns + 1000 * MS &&
+            now_ns < reported_ns + STK_SHARED_LIMITS_STALE_MS * MS) {
             usage->demand[i] = (uint32_t)stk_min(
                 atomic_load_explicit(&member->requested, memory_order_relaxed), REQUEST_MAX);
         }

@@ -106,14 +106,14 @@ bool stk_shared_limits_file_is_valid(const void *head, size_t bytes, uint64_t fi
     struct {
         uint64_t magic;
         uint32_t layout, bytes;
-    } told;
+    } header;
 
-    if (bytes < sizeof told || file_bytes != sizeof(struct stk_shared_limits_file)) {
+    if (bytes < sizeof header || file_bytes != sizeof(struct stk_shared_limits_file)) {
         return false;
     }
-    memcpy(&told, head, sizeof told);
-    return told.magic == STK_SHARED_LIMITS_MAGIC && told.layout == STK_SHARED_LIMITS_LAYOUT &&
-           told.bytes == sizeof(struct stk_shared_limits_file);
+    memcpy(&header, head, sizeof header);
+    return header.magic == STK_SHARED_LIMITS_MAGIC && header.layout == STK_SHARED_LIMITS_LAYOUT &&
+           header.bytes == sizeof(struct stk_shared_limits_file);
 }
 
 /* Only one process removes the file, and only the file that it examined: another process may

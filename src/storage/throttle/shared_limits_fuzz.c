@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct stk_shared_limits_options options = {.folder = folder, .connections_max = 40};
     struct stk_shared_limits *node;
-    struct stk_shared_limits_stats told;
+    struct stk_shared_limits_stats stats;
     uint64_t now_ns = stk_clock_ns();
 
     if (!path[0]) {
@@ -70,9 +70,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         stk_shared_limits_release(node, stk_shared_limits_excess(node, now_ns));
         (void)stk_shared_limits_admit(node, bytes ? data[i % bytes] : i, now_ns, NULL);
         (void)stk_shared_limits_record(node, i % 4, now_ns, now_ns, i % 3 == 0);
-        stk_shared_limits_get_stats(node, now_ns, &told);
-        STK_ASSERT(told.connections_max <= 40 && told.connections <= STK_SHARED_LIMITS_LEASES &&
-                   told.members <= STK_SHARED_LIMITS_MEMBERS);
+        stk_shared_limits_get_stats(node, now_ns, &stats);
+        STK_ASSERT(stats.connections_max <= 40 && stats.connections <= STK_SHARED_LIMITS_LEASES &&
+                   stats.members <= STK_SHARED_LIMITS_MEMBERS);
     }
     stk_shared_limits_close(node);
     return 0;

@@ -36,7 +36,7 @@ static void test_members(void)
 {
     struct stk_shared_limits *a = open_node(10), *b = open_node(0), *alone;
     struct stk_shared_limits_options options = {.folder = folder, .not_shared = true};
-    struct stk_shared_limits_stats told;
+    struct stk_shared_limits_stats stats;
     uint64_t now_ns = stk_clock_ns();
     uint32_t taken = 0;
 
@@ -45,9 +45,9 @@ static void test_members(void)
     while (stk_shared_limits_acquire(a, now_ns)) {
         taken++;
     }
-    T_EQ("one takes all that nobody else wants", taken, 10);
+    T_EQ("one takes all that no other process wants", taken, 10);
     T_EQ("which is what it holds", stk_shared_limits_held(a), 10);
-    T_EQ("and gives none while nobody wants any", stk_shared_limits_excess(a, now_ns), 0);
+    T_EQ("and returns none while no process wants any", stk_shared_limits_excess(a, now_ns), 0);
     T_TRUE("without a demand there is nothing to take", !stk_shared_limits_acquire(b, now_ns));
     stk_shared_limits_request(b, 3, now_ns);
     T_TRUE("all are taken", !stk_shared_limits_acquire(b, now_ns));
@@ -58,15 +58,15 @@ static void test_members(void)
                                          stk_shared_limits_acquire(b, now_ns));
     T_TRUE("no more than wanted", !stk_shared_limits_acquire(b, now_ns));
     T_TRUE("nor again by the first", !stk_shared_limits_acquire(a, now_ns));
-    stk_shared_limits_get_stats(a, now_ns, &told);
-    T_EQ("all in use", told.connections, 10);
-    T_EQ("the least bound holds", told.connections_max, 10);
-    T_EQ("two members", told.members, 2);
+    stk_shared_limits_get_stats(a, now_ns, &stats);
+    T_EQ("all in use", stats.connections, 10);
+    T_EQ("the least bound holds", stats.connections_max, 10);
+    T_EQ("two members", stats.members, 2);
     T_EQ("an old demand is none",
          stk_shared_limits_excess(a, now_ns + 3 * STK_SHARED_LIMITS_STALE_MS * MS), 0);
     stk_shared_limits_close(b);
-    stk_shared_limits_get_stats(a, now_ns, &told);
-    T_EQ("closing gives all", told.connections, 7);
+    stk_shared_limits_get_stats(a, now_ns, &stats);
+    T_EQ("closing gives all", stats.connections, 7);
     stk_shared_limits_close(a);
     T_EQ("alone", stk_shared_limits_open(&alone, &options, NULL), 0);
     T_STR("and says so", stk_shared_limits_note(alone), "disabled by an option");
@@ -112,7 +112,7 @@ static void test_ranks(void)
     } *seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t ranks[RANKS];
     struct stk_shared_limits *node;
-    struct stk_shared_limits_stats told;
+    struct stk_shared_limits_stats stats;
     uint64_t now_ns;
     uint32_t taken = 0;
 
@@ -133,9 +133,9 @@ static void test_ranks(void)
     }
     node = open_node(LIMIT);
     now_ns = stk_clock_ns();
-    stk_shared_limits_get_stats(node, now_ns, &told); /* its initial number depends on it */
-    T_EQ("the killed are no neighbours", told.members, 1);
-    T_EQ("and hold nothing", told.connections, 0);
+    stk_shared_limits_get_stats(node, now_ns, &stats); /* its initial number depends on it */
+    T_EQ("the killed are no neighbours", stats.members, 1);
+    T_EQ("and hold nothing", stats.connections, 0);
     stk_shared_limits_request(node, 100, now_ns);
     while (stk_shared_limits_acquire(node, now_ns)) {
         taken++;
@@ -195,7 +195,7 @@ static void test_rate(void)
     struct stk_shared_limits *a = open_node(0), *b = open_node(0);
     uint64_t now_ns = stk_clock_ns();
     uint32_t admitted = 0;
-    struct stk_shared_limits_stats told = {0};
+    struct stk_shared_limits_stats stats = {0};
     struct stk_shared_limits_state verdict = {0};
 
     for (uint32_t i = 0; i < 300; i++) {
@@ -204,15 +204,15 @@ static void test_rate(void)
         verdict = stk_shared_limits_record(i % 2 ? a : b, 77, now_ns, now_ns, false);
     }
     T_TRUE("not throttled", !verdict.throttled && !verdict.ineffective);
-    for (uint32_t i = 0; i < 3 * STK_RATE_LIMIT_WINDOW_MS && told.rate == 0; i++) {
+    for (uint32_t i = 0; i < 3 * STK_RATE_LIMIT_WINDOW_MS && stats.rate == 0; i++) {
         now_ns += MS;
         T_TRUE("no limit yet", stk_shared_limits_admit(i % 2 ? a : b, 77, now_ns, NULL));
         verdict = stk_shared_limits_record(i % 2 ? a : b, 77, now_ns, now_ns, true);
         T_TRUE("throttled", verdict.throttled && !verdict.ineffective);
-        stk_shared_limits_get_stats(b, now_ns, &told);
+        stk_shared_limits_get_stats(b, now_ns, &stats);
     }
-    stk_shared_limits_get_stats(b, now_ns, &told);
-    T_TRUE("the other sees half of 1,000 a second", told.rate > 400000 && told.rate < 600000);
+    stk_shared_limits_get_stats(b, now_ns, &stats);
+    T_TRUE("the other sees half of 1,000 a second", stats.rate > 400000 && stats.rate < 600000);
     for (uint32_t i = 0; i < 1000; i++) {
         now_ns += MS;
         admitted += stk_shared_limits_admit(a, 77, now_ns, NULL) ? 1 : 0;
@@ -262,7 +262,7 @@ static void test_killed_in_a_pace(void)
     T_TRUE("no wait for who holds it", stk_shared_limits_admit(node, 99, now_ns, NULL));
     T_TRUE("nor by an answer",
            stk_shared_limits_record(node, 99, now_ns, now_ns + 200 * MS, true).throttled);
-    T_TRUE("but nothing is kept",
+    T_TRUE("but nothing is stored",
            !stk_shared_limits_record(node, 99, now_ns, now_ns, false).throttled);
     kill(rank, SIGKILL);
     waitpid(rank, NULL, 0);
@@ -284,7 +284,7 @@ static void test_forked(void)
 {
     struct stk_shared_limits *node = open_node(LIMIT), *other;
     uint64_t now_ns = stk_clock_ns();
-    struct stk_shared_limits_stats told;
+    struct stk_shared_limits_stats stats;
     pid_t rank;
 
     stk_shared_limits_request(node, 5, now_ns);
@@ -297,9 +297,9 @@ static void test_forked(void)
     }
     waitpid(rank, NULL, 0);
     other = open_node(0);
-    stk_shared_limits_get_stats(other, now_ns, &told);
-    T_EQ("both are members", told.members, 2);
-    T_EQ("it has what it had", told.connections, 1);
+    stk_shared_limits_get_stats(other, now_ns, &stats);
+    T_EQ("both are members", stats.members, 2);
+    T_EQ("it has what it had", stats.connections, 1);
     stk_shared_limits_request(other, 100, now_ns + 10 * 1000 * MS);
     stk_shared_limits_release(node, 7); /* more than it holds */
     T_EQ("none is held", stk_shared_limits_held(node), 0);
@@ -309,20 +309,20 @@ static void test_forked(void)
 }
 
 /* An old rate is not reported. */
-static void test_told(void)
+static void test_stats(void)
 {
     struct stk_shared_limits *node = open_node(0);
     uint64_t now_ns = stk_clock_ns();
-    struct stk_shared_limits_stats told = {0};
+    struct stk_shared_limits_stats stats = {0};
 
-    for (uint32_t i = 0; i < 3 * STK_RATE_LIMIT_WINDOW_MS && told.rate == 0; i++) {
+    for (uint32_t i = 0; i < 3 * STK_RATE_LIMIT_WINDOW_MS && stats.rate == 0; i++) {
         now_ns += MS;
         (void)stk_shared_limits_record(node, 55, now_ns, now_ns, true);
-        stk_shared_limits_get_stats(node, now_ns, &told);
+        stk_shared_limits_get_stats(node, now_ns, &stats);
     }
-    T_TRUE("a rate", told.rate > 0);
-    stk_shared_limits_get_stats(node, now_ns + STK_RATE_LIMIT_EXPIRE_S * 1000 * MS, &told);
-    T_EQ("of long ago", told.rate, 0);
+    T_TRUE("a rate", stats.rate > 0);
+    stk_shared_limits_get_stats(node, now_ns + STK_RATE_LIMIT_EXPIRE_S * 1000 * MS, &stats);
+    T_EQ("of long ago", stats.rate, 0);
     stk_shared_limits_close(node);
 }
 
@@ -463,8 +463,8 @@ static void test_damaged_content(void)
     while (stk_shared_limits_acquire(node, now_ns)) {
         taken++;
     }
-    T_EQ("leases of nobody are free", taken, 30);
-    T_TRUE("paces that are held by nobody hold nobody up",
+    T_EQ("leases without an owner are free", taken, 30);
+    T_TRUE("limits without an owner delay no process",
            stk_shared_limits_admit(node, 3, now_ns, NULL));
     stk_shared_limits_close(node);
 }
@@ -482,7 +482,7 @@ int main(void)
     test_rate();
     test_killed_in_a_pace();
     test_forked();
-    test_told();
+    test_stats();
     test_all_taken();
     test_in_its_place();
     test_files();

@@ -41,7 +41,7 @@ static void test_broken_is_no_rate(void)
 static uint32_t climbed(uint32_t start, uint32_t knee, uint32_t noise_percent, uint64_t *lost_out)
 {
     struct stk_concurrency climb;
-    uint64_t key = start, brought = 0;
+    uint64_t key = start, received = 0;
 
     stk_concurrency_init(&climb, STK_CONCURRENCY_MIN, start, 256);
     for (uint32_t i = 0; i < 400; i++) {
@@ -50,9 +50,9 @@ static uint32_t climbed(uint32_t start, uint32_t knee, uint32_t noise_percent, u
         key = stk_mix64(key + 1);
         bytes = bytes * (1000 - 10 * noise_percent + key % (20 * noise_percent + 1)) / 1000;
         stk_concurrency_update(&climb, bytes, true, false);
-        brought += i >= 200 ? bytes : 0;
+        received += i >= 200 ? bytes : 0;
     }
-    *lost_out = 100 - 100 * brought / (200ull * 1000000 * stk_min(knee, 256));
+    *lost_out = 100 - 100 * received / (200ull * 1000000 * stk_min(knee, 256));
     return climb.previous_count;
 }
 
@@ -140,7 +140,7 @@ static void test_delays(void)
     for (uint32_t i = 0; i < 30000; i++) {
         stk_latency_histogram_add(&delays, 200000);
     }
-    T_EQ("of a store that is near nothing is late at once", stk_latency_histogram_late_ns(&delays),
+    T_EQ("for a local store no request is late at once", stk_latency_histogram_late_ns(&delays),
          STK_HEDGE_MIN_NS);
     for (uint64_t ns = 1; ns < UINT64_MAX / 2; ns *= 2) {
         stk_latency_histogram_add(&delays, ns);
@@ -151,22 +151,22 @@ static void test_delays(void)
     }
 }
 
-static void test_purse(void)
+static void test_hedge_budget(void)
 {
-    struct stk_hedge_budget purse = {0};
+    struct stk_hedge_budget budget = {0};
     uint32_t hedges = 0;
 
     for (uint32_t i = 1; i <= 100000; i++) {
-        stk_hedge_budget_add(&purse, STK_HEDGE_MAX_PERCENT);
-        hedges += i % 7000 < 6000 && stk_hedge_budget_spend(&purse) ? 1 : 0;
+        stk_hedge_budget_add(&budget, STK_HEDGE_MAX_PERCENT);
+        hedges += i % 7000 < 6000 && stk_hedge_budget_spend(&budget) ? 1 : 0;
         T_TRUE("never more than 3 of 100", 100ull * hedges <= 3ull * i);
     }
     T_TRUE("nearly so many", hedges > 2500);
-    purse = (struct stk_hedge_budget){0};
+    budget = (struct stk_hedge_budget){0};
     for (uint32_t i = 0; i < 100000; i++) {
-        stk_hedge_budget_add(&purse, STK_HEDGE_MAX_PERCENT);
+        stk_hedge_budget_add(&budget, STK_HEDGE_MAX_PERCENT);
     }
-    for (hedges = 0; stk_hedge_budget_spend(&purse); hedges++) {
+    for (hedges = 0; stk_hedge_budget_spend(&budget); hedges++) {
     }
     T_EQ("a burst", hedges, 16);
 }
@@ -185,7 +185,7 @@ static void test_share(void)
         {"one more for the first", 10, 4, {9, 9, 9, 9}, {3, 3, 2, 2}},
         {"who wants little gets it", 100, 4, {10, 99, 5, 99}, {10, 43, 5, 42}},
         {"enough", 100, 3, {10, 20, 30}, {10, 20, 30}},
-        {"nobody wants", 100, 3, {0, 0, 0}, {0, 0, 0}},
+        {"none is wanted", 100, 3, {0, 0, 0}, {0, 0, 0}},
         {"fewer than there are", 2, 4, {5, 0, 5, 5}, {1, 0, 1, 0}},
     };
     uint64_t key = 7;
@@ -220,7 +220,7 @@ int main(void)
     test_broken_is_no_rate();
     test_climb();
     test_delays();
-    test_purse();
+    test_hedge_budget();
     test_share();
     return t_finish();
 }

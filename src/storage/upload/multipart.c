@@ -53,7 +53,7 @@ int stk_multipart_create(struct stk_upload *upload, struct stoker_error *error)
                                      upload->check == STK_UPLOAD_CHECKSUM_SHA256 ? "COMPOSITE"
                                                                                  : "FULL_OBJECT");
     }
-    upload->asked_ns = stk_clock_ns();
+    upload->requested_ns = stk_clock_ns();
     status = stk_write_request_run(write_request, upload->store, error);
     upload->tries = write_request->operation.sends;
     if (status == 0) {
@@ -70,7 +70,7 @@ int stk_multipart_create(struct stk_upload *upload, struct stoker_error *error)
         if (status == 0 && stk_write_request_may_repeat(write_request) &&
             stk_http_header(&write_request->answer, "Date", &date)) {
             upload->begun_ns = stk_store_parse_time((const char *)date.data, date.bytes);
-            upload->uncertain_ns = upload->begun_ns > 0 ? stk_clock_ns() - upload->asked_ns : 0;
+            upload->uncertain_ns = upload->begun_ns > 0 ? stk_clock_ns() - upload->requested_ns : 0;
         }
     }
     if (status == STOKER_ERROR_CORRUPT ||

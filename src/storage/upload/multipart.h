@@ -57,8 +57,8 @@ struct stk_upload {
     struct stk_upload_record record; /* of id; S3 and Google */
     /* If a response may have been lost, there may be a second upload. begun_ns: when this one
      * began, by the clock of the store; uncertain_ns: how long requests for it were sent before,
-     * else 0. begun_ns 0: unknown; the requests began at asked_ns by the local clock. */
-    uint64_t begun_ns, uncertain_ns, asked_ns;
+     * else 0. begun_ns 0: unknown; the requests began at requested_ns by the local clock. */
+    uint64_t begun_ns, uncertain_ns, requested_ns;
     uint32_t tries;                /* requests that may have begun an upload */
     _Atomic bool lost;             /* the store no longer has it: it was completed or removed */
     struct stk_upload_part *parts; /* each written by one thread */

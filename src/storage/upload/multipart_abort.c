@@ -125,7 +125,7 @@ static int on_duplicate(void *owner, const struct stk_unfinished_upload *unfinis
     uint64_t last_ns = first_ns + about_ns;
 
     if (upload->begun_ns == 0) {
-        about_ns = stk_clock_ns() - upload->asked_ns + NS_PER_SECOND;
+        about_ns = stk_clock_ns() - upload->requested_ns + NS_PER_SECOND;
         first_ns = last_ns = duplicate_search->now_ns;
         last_ns += NS_PER_SECOND;
     }

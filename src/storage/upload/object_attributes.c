@@ -225,10 +225,10 @@ static int add_tags(struct stk_object_attributes *attributes, struct stk_store *
 
     if (status == 0 && tags->used > 0) {
         struct stk_view document = stk_write_request_document(request);
-        const char *kept = put(attributes, (const char *)document.data, document.bytes);
+        const char *copy = put(attributes, (const char *)document.data, document.bytes);
 
-        attributes->tags = (struct stk_view){(const uint8_t *)kept, document.bytes};
-        if (!kept || !add(attributes, "x-amz-tagging", strlen("x-amz-tagging"),
+        attributes->tags = (struct stk_view){(const uint8_t *)copy, document.bytes};
+        if (!copy || !add(attributes, "x-amz-tagging", strlen("x-amz-tagging"),
                           (struct stk_view){(const uint8_t *)tags->text, tags->used})) {
             status = fail_limit(from, error);
         }

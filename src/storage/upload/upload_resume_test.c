@@ -89,7 +89,7 @@ static void script(const struct reply *rows, size_t count)
     pthread_mutex_unlock(&lock);
 }
 
-static uint32_t asked(const char *words)
+static uint32_t requests_with(const char *words)
 {
     uint32_t count = 0;
 
@@ -165,7 +165,7 @@ static void check_id(const char *name, struct stk_upload *upload, const char *id
 
     snprintf(words, sizeof words, "partNumber=2&uploadId=%s ", id);
     T_EQ(name, stk_upload_send_part(upload, 1, (struct stk_view){part, PART}, &error), 0);
-    T_EQ(name, asked(words), 1);
+    T_EQ(name, requests_with(words), 1);
 }
 
 /* Closes without abort: as a run that ends early. */
@@ -174,9 +174,9 @@ static void resume(const char *name, struct stk_store *store, const struct stk_o
 {
     struct stk_upload *upload = open_upload(name, store, object, options);
     struct stoker_error error = {0};
-    bool created = asked("POST ") == 1, last = replies[1].body == last_page;
+    bool created = requests_with("POST ") == 1, last = replies[1].body == last_page;
 
-    T_EQ(name, asked("part-number-marker="), pages);
+    T_EQ(name, requests_with("part-number-marker="), pages);
     T_EQ(name, created, pages == 0 || replies[1].body == begun || replies[2].body == begun);
     check_id(name, upload, id);
     if (pages == 2 && !created) { /* the last part is on the second page */
@@ -185,7 +185,7 @@ static void resume(const char *name, struct stk_store *store, const struct stk_o
         T_EQ(name, stk_upload_send_part(upload, 1000, (struct stk_view){part, PART}, &error), last);
     }
     stk_upload_close(upload, false);
-    T_EQ(name, asked("DELETE "), 0);
+    T_EQ(name, requests_with("DELETE "), 0);
 }
 
 static const char begun_next[] = "<InitiateMultipartUploadResult><UploadId>next</UploadId>"
@@ -206,13 +206,13 @@ static void test_foreign(struct stk_store *store, const struct stk_object_url *o
 
     script(rows, STK_COUNT(rows));
     upload = open_upload("foreign", store, object, &options);
-    T_EQ("foreign: a new upload", asked("POST "), 1);
-    T_EQ("foreign: no parts of others", asked("uploadId=foreign"), 0);
+    T_EQ("foreign: a new upload", requests_with("POST "), 1);
+    T_EQ("foreign: no parts of others", requests_with("uploadId=foreign"), 0);
     check_id("foreign", upload, "new");
     stk_upload_close(upload, true);
     script(rows, STK_COUNT(rows));
     upload = open_upload("after an abort", store, object, &options);
-    T_EQ("after an abort", asked("POST "), 1);
+    T_EQ("after an abort", requests_with("POST "), 1);
     stk_upload_close(upload, true);
 }
 
@@ -237,7 +237,7 @@ static void test_concurrent(struct stk_store *store, const struct stk_object_url
     uploads_open[0] = open_upload("first", store, object, &options);
     script(second, 1);
     uploads_open[1] = open_upload("second", store, object, &options);
-    T_EQ("second: a new upload", asked("POST "), 1);
+    T_EQ("second: a new upload", requests_with("POST "), 1);
     stk_upload_close(uploads_open[0], false);
     stk_upload_close(uploads_open[1], false);
     script(third, STK_COUNT(third));
@@ -353,7 +353,7 @@ static void test_sizes(struct stk_store *store, const struct stk_object_url *obj
                          &(struct stk_upload_options){0}, &error),
          STOKER_ERROR_LIMIT);
     T_ERROR("too large", &error);
-    T_EQ("too large: nothing is asked", strlen(log_text), 0);
+    T_EQ("too large: no request", strlen(log_text), 0);
 }
 
 /* The contents of requests. */
@@ -383,30 +383,30 @@ static void test_words(struct stk_store *store, const struct stk_object_url *obj
 
     script(sent, STK_COUNT(sent));
     T_EQ("open", stk_upload_open(&upload, store, object, 2 * PART, &options, &error), 0);
-    T_EQ("algorithm", asked("x-amz-checksum-type: FULL_OBJECT"), 1);
+    T_EQ("algorithm", requests_with("x-amz-checksum-type: FULL_OBJECT"), 1);
     for (uint32_t i = 0; i < 2; i++) {
         T_EQ("part", stk_upload_send_part(upload, i, (struct stk_view){part, PART}, &error), 0);
     }
     T_EQ("commit", stk_upload_commit(upload, &error), 0);
-    T_EQ("the sum of each part", asked("<ChecksumCRC64NVME>"), 2);
-    T_EQ("what the sum is of", asked("x-amz-checksum-type: FULL_OBJECT"), 2);
+    T_EQ("the sum of each part", requests_with("<ChecksumCRC64NVME>"), 2);
+    T_EQ("what the sum is of", requests_with("x-amz-checksum-type: FULL_OBJECT"), 2);
     stk_upload_close(upload, true);
-    T_EQ("what is committed is not aborted", asked("DELETE "), 0);
+    T_EQ("what is committed is not aborted", requests_with("DELETE "), 0);
 
     script(copied, STK_COUNT(copied));
     T_EQ("open", stk_upload_open(&upload, store, object, info.bytes, &options, &error), 0);
     T_EQ("copy", stk_upload_copy_part(upload, 1, object, &info, &error), 0);
-    T_EQ("a range", asked("x-amz-copy-source-range: bytes=5242880-10485759\r"), 1);
-    T_EQ("of a version", asked("x-amz-copy-source-if-match: \"version\"\r"), 1);
+    T_EQ("a range", requests_with("x-amz-copy-source-range: bytes=5242880-10485759\r"), 1);
+    T_EQ("of a version", requests_with("x-amz-copy-source-if-match: \"version\"\r"), 1);
     T_EQ("swallowed", stk_upload_copy_part(upload, 2, object, &info, &error), STOKER_ERROR_CORRUPT);
-    T_EQ("the last range", asked("x-amz-copy-source-range: bytes=10485760-15728632\r"), 1);
+    T_EQ("the last range", requests_with("x-amz-copy-source-range: bytes=10485760-15728632\r"), 1);
     stk_upload_close(upload, false);
 
     script(copied, STK_COUNT(copied));
     options.check = STK_UPLOAD_CHECKSUM_AUTO;
     other.key = "copy";
-    T_EQ("whole", stk_upload_copy(store, object, &info, &other, &options, &error), 0);
-    T_EQ("of a version", asked("x-amz-copy-source-if-match: \"version\"\r"), 1);
+    T_EQ("complete", stk_upload_copy(store, object, &info, &other, &options, &error), 0);
+    T_EQ("of a version", requests_with("x-amz-copy-source-if-match: \"version\"\r"), 1);
     other.key = "swallowed";
     T_EQ("swallowed", stk_upload_copy(store, object, &info, &other, &options, &error),
          STOKER_ERROR_CORRUPT);
@@ -472,7 +472,7 @@ static void test_copy_exclusive(struct stk_store *store, const struct stk_object
 
     script(rows, STK_COUNT(rows));
     T_EQ("copy", stk_upload_copy(store, object, &info, object, &options, &error), -EEXIST);
-    T_EQ("copy: nothing is written", asked("PUT "), 0);
+    T_EQ("copy: nothing is written", requests_with("PUT "), 0);
     T_ERROR("copy", &error);
 }
 
@@ -493,10 +493,10 @@ static void test_older(struct stk_store *store, const struct stk_object_url *obj
     script(rows, STK_COUNT(rows));
     T_EQ("older", stk_upload_abort_older(store, object, 60000000000u, &count, &error), 0);
     T_EQ("older: two", count, 2);
-    T_EQ("older: the key", asked("uploadId=old"), 1);
-    T_EQ("older: below it", asked("uploadId=below"), 1);
-    T_EQ("older: not beside it", asked("uploadId=beside"), 0);
-    T_EQ("older: not a young one", asked("uploadId=young"), 0);
+    T_EQ("older: the key", requests_with("uploadId=old"), 1);
+    T_EQ("older: below it", requests_with("uploadId=below"), 1);
+    T_EQ("older: not beside it", requests_with("uploadId=beside"), 0);
+    T_EQ("older: not a young one", requests_with("uploadId=young"), 0);
 }
 
 /* An upload that a lost answer may have started is removed; an upload of another object, this one's
@@ -530,12 +530,12 @@ static void test_twins(struct stk_store *store, const struct stk_object_url *obj
     script(rows, STK_COUNT(rows));
     T_EQ("open", stk_upload_open(&upload, store, object, 2 * PART, &options, &error), 0);
     stk_upload_close(upload, false);
-    T_EQ("begun twice", asked("POST "), 2);
-    T_EQ("one goes", asked("DELETE "), 1);
-    T_EQ("the twin", asked("?uploadId=twin "), 1);
+    T_EQ("begun twice", requests_with("POST "), 2);
+    T_EQ("one goes", requests_with("DELETE "), 1);
+    T_EQ("the twin", requests_with("?uploadId=twin "), 1);
     script(quicker, STK_COUNT(quicker));
     T_EQ("sweep", stk_upload_abort_older(store, &bucket, 1000000000u, &count, &error), 0);
-    T_EQ("all were asked for", asked("DELETE "), 5);
+    T_EQ("all were removed", requests_with("DELETE "), 5);
     T_EQ("which others have removed", count, 0);
 }
 
@@ -600,7 +600,7 @@ static void test_no_key(struct stk_store *store, const struct stk_object_url *ob
     T_EQ("parts", stk_upload_open(&upload, store, &bucket, 2 * PART, &options, &error),
          STOKER_ERROR_ARGUMENT);
     T_ERROR("parts", &error);
-    T_EQ("nothing was asked", asked("HTTP/1.1"), 0);
+    T_EQ("no request", requests_with("HTTP/1.1"), 0);
 }
 
 /* Invalid answers. */

@@ -47,7 +47,7 @@ static struct { /* with lock */
     uint8_t *parts[3];
     size_t part_bytes[3];
     char part_etags[3][33];
-    uint32_t asked[WHATS], sent_parts;
+    uint32_t requests[WHATS], sent_parts;
     uint32_t fault, fault_what, fault_nth, fault_count;
     char checksum[64], keys[256];
 } world;
@@ -260,7 +260,7 @@ static void change(const char *path, uint32_t what, struct stk_view body, char *
 static bool answer_write(int fd, const char *head, const char *path, uint32_t what,
                          struct stk_view body)
 {
-    uint32_t number = world.asked[what]++, fault = NONE;
+    uint32_t number = world.requests[what]++, fault = NONE;
     const char *sum = strcasestr(head, "x-amz-checksum-crc64nvme: ");
     char headers[HEADERS_BYTES] = "", begun[HEADERS_BYTES];
     bool fresh = strcasestr(head, "If-None-Match: *") != NULL;
@@ -338,17 +338,18 @@ static void reset(uint32_t what, uint32_t nth, uint32_t count, uint32_t fault)
 }
 
 static int upload(struct stk_store *store, const struct stk_object_url *object,
-                  const struct stk_upload_options *options, int *kept, struct stoker_error *error)
+                  const struct stk_upload_options *options, int *resumed,
+                  struct stoker_error *error)
 {
     struct stk_upload *upload_of = NULL;
     int status = stk_upload_open(&upload_of, store, object, BYTES, options, error);
 
-    *kept = 0;
+    *resumed = 0;
     for (uint32_t i = 3; status >= 0 && i-- > 0;) { /* from behind: the order is no matter */
         status = stk_upload_send_part(
             upload_of, i,
             (struct stk_view){content + i * (size_t)PART, i == 2 ? BYTES - 2 * PART : PART}, error);
-        *kept += status == 1;
+        *resumed += status == 1;
     }
     status = status < 0 ? status : stk_upload_commit(upload_of, error);
     stk_upload_close(upload_of, status < 0);
@@ -400,15 +401,15 @@ static void test_faults(struct stk_store *store, const struct stk_object_url *ob
     {
         struct stk_upload_options options = {.part_bytes = PART, .if_absent = row->fresh};
         struct stoker_error error = {0};
-        bool whole = row->what == PUT_OBJECT || row == rows;
-        int kept, status;
+        bool single = row->what == PUT_OBJECT || row == rows;
+        int resumed, status;
 
         reset(row->what, row->nth, row->count, row->fault);
-        status = whole ? stk_upload_put(store, object, (struct stk_view){content, 1000}, &options,
-                                        &error)
-                       : upload(store, object, &options, &kept, &error);
+        status = single ? stk_upload_put(store, object, (struct stk_view){content, 1000}, &options,
+                                         &error)
+                        : upload(store, object, &options, &resumed, &error);
         T_EQ(row->name, status, row->want);
-        T_EQ(row->name, is_there(whole ? 1000 : BYTES), row->want == 0);
+        T_EQ(row->name, is_there(single ? 1000 : BYTES), row->want == 0);
         T_EQ(row->name, world.upload, 0); /* no part is left that costs money */
         if (row->want < 0) {
             T_ERROR(row->name, &error);
@@ -416,14 +417,14 @@ static void test_faults(struct stk_store *store, const struct stk_object_url *ob
     }
 }
 
-static void test_kept(struct stk_store *store, const struct stk_object_url *object)
+static void test_foreign_upload(struct stk_store *store, const struct stk_object_url *object)
 {
     struct stk_upload_options options = {.part_bytes = PART, .resume = true};
     struct stoker_error error = {0};
     struct stk_upload *begun = NULL;
     struct stk_object_url bucket = *object;
     uint64_t swept = 0;
-    int kept;
+    int resumed;
 
     bucket.key = "";
 
@@ -438,10 +439,10 @@ static void test_kept(struct stk_store *store, const struct stk_object_url *obje
     stk_upload_close(begun, false); /* as a kill leaves it */
     world.parts[1][7] ^= 1;         /* one of them is of another file */
     hex_md5(world.parts[1], world.part_bytes[1], world.part_etags[1]);
-    T_EQ("goes on", upload(store, object, &options, &kept, &error), 0);
-    T_EQ("what is there and the same is kept", kept, 1);
+    T_EQ("goes on", upload(store, object, &options, &resumed, &error), 0);
+    T_EQ("equal parts are reused", resumed, 1);
     T_EQ("the rest is sent", world.sent_parts, 4);
-    T_TRUE("whole", is_there(BYTES));
+    T_TRUE("complete", is_there(BYTES));
 
     reset(WHATS, 0, 0, NONE);
     world.upload = 1;
@@ -459,7 +460,7 @@ static void test_kept(struct stk_store *store, const struct stk_object_url *obje
     T_EQ("for ever", stk_upload_abort_older(store, &bucket, CENTURY_NS, &swept, &error),
          STOKER_ERROR_CORRUPT);
     T_ERROR("for ever", &error);
-    T_EQ("asked twice", world.listed, 2);
+    T_EQ("requested twice", world.listed, 2);
 }
 
 /* If the object must be new, an object that another writer makes during the upload stays. */
@@ -497,22 +498,22 @@ static void test_left(struct stk_store *store, const struct stk_object_url *obje
     struct stk_view part = {content, PART};
     struct stoker_error error = {0};
     struct stk_upload *begun = NULL;
-    int kept;
+    int resumed;
 
     reset(CREATE, 0, 1, LOST);
     world.upload = 0xe0; /* of other programs: with a part, a minute later, and before */
     world.part_of = 0x20;
-    T_EQ("begun twice", upload(store, object, &options, &kept, &error), 0);
-    T_TRUE("whole", is_there(BYTES));
+    T_EQ("begun twice", upload(store, object, &options, &resumed, &error), 0);
+    T_TRUE("complete", is_there(BYTES));
     T_EQ("the empty one of then goes", world.upload, 0xe0);
     reset(CREATE, 0, 1, LOST);
     world.upload = 0xf0; /* and an empty one of then: only one can be ours */
     world.part_of = 0x20;
-    T_EQ("begun twice", upload(store, object, &options, &kept, &error), 0);
-    T_EQ("whose they are nobody tells", world.upload, 0xf1);
+    T_EQ("begun twice", upload(store, object, &options, &resumed, &error), 0);
+    T_EQ("the server does not report the owner", world.upload, 0xf1);
     reset(WHATS, 0, 0, NONE);
     world.upload = 0xf0;
-    T_EQ("begun once", upload(store, object, &options, &kept, &error), 0);
+    T_EQ("begun once", upload(store, object, &options, &resumed, &error), 0);
     T_EQ("nothing is touched", world.upload, 0xf0);
 
     reset(PUT_PART, 0, 1, LOST);
@@ -525,7 +526,7 @@ static void test_left(struct stk_store *store, const struct stk_object_url *obje
     T_EQ("open", stk_upload_open(&begun, store, object, BYTES, &options, &error), 0);
     T_EQ("part", stk_upload_send_part(begun, 0, part, &error), 0);
     stk_upload_close(begun, true);
-    T_TRUE("aborted once", world.upload == 0 && world.asked[ABORT] == 1);
+    T_TRUE("aborted once", world.upload == 0 && world.requests[ABORT] == 1);
 }
 
 static void test_rest(struct stk_store *store, const struct stk_object_url *object)
@@ -536,17 +537,17 @@ static void test_rest(struct stk_store *store, const struct stk_object_url *obje
     uint64_t crc = stk_crc64(0, content, BYTES);
     uint8_t sum[8];
     char text[STK_BASE64_BYTES];
-    int kept;
+    int resumed;
 
     reset(WHATS, 0, 0, NONE);
-    T_EQ("checked", upload(store, object, &options, &kept, &error), 0);
+    T_EQ("checked", upload(store, object, &options, &resumed, &error), 0);
     for (int i = 0; i < 8; i++) {
         sum[i] = (uint8_t)(crc >> (56 - 8 * i));
     }
     stk_base64(sum, 8, text);
-    T_STR("the sum of the whole, out of the parts'", world.checksum, text);
+    T_STR("the checksum of the object, from those of the parts", world.checksum, text);
     options.if_absent = true;
-    T_EQ("is there", upload(store, object, &options, &kept, &error), -EEXIST);
+    T_EQ("is there", upload(store, object, &options, &resumed, &error), -EEXIST);
     T_ERROR("is there", &error);
     T_EQ("is there", stk_upload_put(store, object, (struct stk_view){content, 5}, &options, &error),
          -EEXIST);
@@ -636,7 +637,7 @@ int main(void)
     T_EQ("place", stk_object_url_parse("s3://bucket/key+1", &object, &error), 0);
     T_EQ("store", stk_store_open(&store, &options, &error), 0);
     test_faults(store, object);
-    test_kept(store, object);
+    test_foreign_upload(store, object);
     test_fresh_meanwhile(store, object);
     test_left(store, object);
     test_rest(store, object);

@@ -29,7 +29,7 @@ struct table {
     uint64_t capacity, count, bytes;
 };
 
-/* "http://~5f0c...@host": as whom its names are asked. In hidden memory. */
+/* "http://~5f0c...@host": the login with which its aliases are resolved. In secret memory. */
 struct login {
     uint64_t used;
     size_t bytes; /* of the host */
@@ -266,14 +266,14 @@ static struct login **find_login_locked(struct stk_view host)
 /* Scheme, mark and host of a name that is split. */
 static struct stk_view host_of(const struct stk_url_parts *parts)
 {
-    struct stk_view asked = host_and_path(parts);
+    struct stk_view prefix = host_and_path(parts);
     const char *host = (const char *)parts->rest.data;
     size_t bytes = parts->rest.bytes;
     const char *slash = memchr(host, '/', bytes);
 
-    asked.bytes =
-        (size_t)((const uint8_t *)host - asked.data) + (slash ? (size_t)(slash - host) : bytes);
-    return asked;
+    prefix.bytes =
+        (size_t)((const uint8_t *)host - prefix.data) + (slash ? (size_t)(slash - host) : bytes);
+    return prefix;
 }
 
 /* A free entry, or the least recently used one. */

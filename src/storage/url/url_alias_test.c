@@ -61,7 +61,7 @@ static const struct name_row {
     {"signed", "http://h/a?id=2&sig=" CANARY "&part=", "http://h/a?id=2&part="},
     {"a fragment", "http://h/a#" CANARY, "http://h/a"},
     {"behind a query", "http://h/a?id=1#" CANARY, "http://h/a?id=1"},
-    {"a token asks", "http://" CANARY "@h/a", "http://~@h/a"},
+    {"a token as login", "http://" CANARY "@h/a", "http://~@h/a"},
     {"as GitHub has it", "http://" CANARY ":x-oauth-basic@h/a", "http://~@h/a"},
     {"its name", "http://~@h/a", "http://~@h/a"},
     {"a user", "http://me:" CANARY "@h:80/a", "http://~2744ccd10c7533b@h:80/a"},
@@ -114,29 +114,30 @@ static void test_names(void)
 {
     T_EACH(name_row, row, rows)
     {
-        char *name = name_of(row->url), *whole = NULL, told[8];
+        char *name = name_of(row->url), *resolved = NULL, short_alias[8];
 
         T_STR(row->name, name, row->want);
         T_TRUE(row->name, !strstr(name, CANARY));
-        T_EQ(row->name, stk_url_resolve(name, &whole), 0);
-        T_TRUE(row->name, !strstr(name, "...@") == !strstr(whole, "...@"));
+        T_EQ(row->name, stk_url_resolve(name, &resolved), 0);
+        T_TRUE(row->name, !strstr(name, "...@") == !strstr(resolved, "...@"));
         T_TRUE(row->name, strstr(row->want, "~@") || strstr(row->want, "...@") ||
-                              !strstr(row->url, "sig=" CANARY) || strstr(whole, CANARY));
-        T_EQ(row->name, stoker_url_alias(row->url, told, sizeof told), (int64_t)strlen(row->want));
-        T_EQ(row->name, strncmp(told, row->want, 7), 0);
-        T_EQ(row->name, (int64_t)strlen(told), 7);
-        stk_secret_free(whole);
+                              !strstr(row->url, "sig=" CANARY) || strstr(resolved, CANARY));
+        T_EQ(row->name, stoker_url_alias(row->url, short_alias, sizeof short_alias),
+             (int64_t)strlen(row->want));
+        T_EQ(row->name, strncmp(short_alias, row->want, 7), 0);
+        T_EQ(row->name, (int64_t)strlen(short_alias), 7);
+        stk_secret_free(resolved);
         stk_free(name);
     }
     T_EACH(secret_row, row, secrets)
     {
-        char *name = name_of(row->url), *whole = NULL, *again = name_of(name);
+        char *name = name_of(row->url), *resolved = NULL, *again = name_of(name);
 
         T_TRUE(row->name, !strstr(name, CANARY) && strchr(name, '~'));
         T_STR(row->name, again, name);
-        T_EQ(row->name, stk_url_resolve(name, &whole), 0);
-        T_STR(row->name, whole, row->url);
-        stk_secret_free(whole);
+        T_EQ(row->name, stk_url_resolve(name, &resolved), 0);
+        T_STR(row->name, resolved, row->url);
+        stk_secret_free(resolved);
         stk_free(again);
         stk_free(name);
     }
@@ -170,14 +171,14 @@ static void test_apart(void)
 
 static void want_whole(const char *name, const char *want)
 {
-    char *whole = NULL;
+    char *resolved = NULL;
 
-    T_EQ(name, stk_url_resolve(name, &whole), 0);
-    T_STR(name, whole, want);
-    stk_secret_free(whole);
+    T_EQ(name, stk_url_resolve(name, &resolved), 0);
+    T_STR(name, resolved, want);
+    stk_secret_free(resolved);
 }
 
-static void test_wholes(void)
+static void test_resolved(void)
 {
     stk_free(name_of("http://w/a?sig=one&id=1"));
     want_whole("http://w/a?id=1", "http://w/a?sig=one&id=1");
@@ -312,7 +313,7 @@ static void test_bound(void)
         if (i % 100 == 0) {
             snprintf(url, sizeof url, "http://b/0");
             stk_url_resolve(url, &name);
-            T_TRUE("kept in use", strlen(name) > 60000);
+            T_TRUE("retained while in use", strlen(name) > 60000);
             stk_secret_free(name);
         }
     }
@@ -361,11 +362,11 @@ static void test_forks(void)
         }
         child = fork();
         if (child == 0) {
-            char *whole = NULL;
+            char *resolved = NULL;
 
             alarm(60); /* a lock that is never released */
-            stk_url_resolve("http://~2744ccd10c7533b@l500/", &whole);
-            _exit(whole && strcmp(whole, "http://me:x@l500/") == 0 ? 0 : 1);
+            stk_url_resolve("http://~2744ccd10c7533b@l500/", &resolved);
+            _exit(resolved && strcmp(resolved, "http://me:x@l500/") == 0 ? 0 : 1);
         }
         T_EQ("child", waitpid(child, &state, 0), child);
         T_EQ("knows", state, 0);
@@ -378,7 +379,7 @@ int main(void)
 {
     test_names();
     test_apart();
-    test_wholes();
+    test_resolved();
     test_longer();
     test_shown();
     test_short();

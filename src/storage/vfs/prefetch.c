@@ -43,7 +43,7 @@ struct object {
     uint32_t references;            /* of the table, of transfers, of reads that copy */
     uint32_t alive;                 /* blocks that are not absent */
     bool linked;                    /* in the table */
-    bool whole;                     /* all blocks were requested: the coverage sees each byte */
+    bool entire;                    /* all blocks were requested: the coverage sees each byte */
     uint32_t count;
     struct block blocks[];
 };
@@ -305,7 +305,7 @@ static struct transfer *start_locked(struct stk_prefetch *prefetch, struct objec
 }
 
 void stk_prefetch_start(struct stk_prefetch *prefetch, struct stk_store *store,
-                        struct stk_range_source *source, const void *owner, bool whole)
+                        struct stk_range_source *source, const void *owner, bool entire)
 {
     struct object *object;
     struct transfer *transfers = NULL, *next;
@@ -316,8 +316,8 @@ void stk_prefetch_start(struct stk_prefetch *prefetch, struct stk_store *store,
     if (object) {
         bool fits = block_at(source->info.bytes - 1) < object->count;
 
-        transfers = start_locked(prefetch, object, !whole ? 1 : fits ? object->count : 0);
-        object->whole = object->whole || (whole && transfers);
+        transfers = start_locked(prefetch, object, !entire ? 1 : fits ? object->count : 0);
+        object->entire = object->entire || (entire && transfers);
     }
     if (object && object->alive == 0) {
         unlink_locked(prefetch, object);
@@ -463,7 +463,7 @@ struct stk_range_source *stk_prefetch_find_source(struct stk_prefetch *prefetch,
 
     pthread_mutex_lock(&prefetch->lock);
     object = find_usable_locked(prefetch, like); /* a damaged object is fetched again */
-    if (object && object->whole && object->source->coverage) {
+    if (object && object->entire && object->source->coverage) {
         source = object->source;
         source->ops->retain(source);
     }

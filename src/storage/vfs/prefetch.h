@@ -25,7 +25,7 @@ void stk_prefetch_close(struct stk_prefetch *prefetch, struct stk_store *store);
 uint64_t stk_prefetch_key(const struct stk_object_url *url, const struct stk_object_info *info);
 /* Starts to fetch the first block, or the whole object. Does nothing if there is no memory. */
 void stk_prefetch_start(struct stk_prefetch *prefetch, struct stk_store *store,
-                        struct stk_range_source *source, const void *owner, bool whole);
+                        struct stk_range_source *source, const void *owner, bool entire);
 /* Returns a source of the same version that is fetched as a whole, retained; NULL if there is none.
  * Its checksum covers all bytes, so files that are opened now share it. */
 struct stk_range_source *stk_prefetch_find_source(struct stk_prefetch *prefetch,

@@ -10,94 +10,95 @@
 
 #include <sched.h>
 
-#define BROUGHT_BLOCKS 4u /* a small one and three ranges */
+#define PREFETCH_BLOCKS 4u /* a small one and three ranges */
 
-struct bringing {
+struct prefetch_run {
     struct stk_budget budget;
     struct stk_io *io;
     struct stk_file *file;
 };
 
-static void open_bringing(struct bringing *bringing, const char *url, uint64_t bytes_max,
+static void open_bringing(struct prefetch_run *prefetch_run, const char *url, uint64_t bytes_max,
                           uint32_t timeout_ms)
 {
-    *bringing = (struct bringing){.budget = {.bytes_max = bytes_max}};
-    bringing->io = open_route(timeout_ms, &bringing->budget);
-    T_EQ("open", stk_io_open_file(bringing->io, url, &bringing->file, NULL), 0);
-    stk_remote_checksum_wait(&stk_remote_file_of(bringing->file)->checksum);
+    *prefetch_run = (struct prefetch_run){.budget = {.bytes_max = bytes_max}};
+    prefetch_run->io = open_route(timeout_ms, &prefetch_run->budget);
+    T_EQ("open", stk_io_open_file(prefetch_run->io, url, &prefetch_run->file, NULL), 0);
+    stk_remote_checksum_wait(&stk_remote_file_of(prefetch_run->file)->checksum);
 }
 
-static void close_bringing(struct bringing *bringing)
+static void close_bringing(struct prefetch_run *prefetch_run)
 {
-    stk_io_close_file(bringing->file);
-    stk_io_close(bringing->io);
-    T_EQ("all is given back", atomic_load(&bringing->budget.bytes), 0);
+    stk_io_close_file(prefetch_run->file);
+    stk_io_close(prefetch_run->io);
+    T_EQ("all is given back", atomic_load(&prefetch_run->budget.bytes), 0);
     T_TRUE("no more than half",
-           atomic_load(&bringing->budget.bytes_peak) <= bringing->budget.bytes_max / 2);
+           atomic_load(&prefetch_run->budget.bytes_peak) <= prefetch_run->budget.bytes_max / 2);
 }
 
-static uint64_t in_use(struct bringing *bringing)
+static uint64_t in_use(struct prefetch_run *prefetch_run)
 {
-    return atomic_load(&bringing->budget.bytes);
+    return atomic_load(&prefetch_run->budget.bytes);
 }
 
 /* Sends reads one after the other over all of the file; each has a status, or is right. */
-static void read_through(struct bringing *bringing, const char *name, uint32_t step, int64_t status)
+static void read_through(struct prefetch_run *prefetch_run, const char *name, uint32_t step,
+                         int64_t status)
 {
     uint32_t capacity = stk_read_capacity(step);
     uint8_t *buffer = stk_pages_alloc(capacity);
     struct stk_queue *queue = NULL;
     struct stoker_error error = {0};
 
-    T_EQ("queue", stk_io_queue_open(bringing->io, &queue, NULL), 0);
+    T_EQ("queue", stk_io_queue_open(prefetch_run->io, &queue, NULL), 0);
     for (uint64_t at = 0; at < FILE_BYTES; at += step) {
-        struct stk_read read = {.file = bringing->file,
+        struct stk_read read = {.file = prefetch_run->file,
                                 .offset = at,
                                 .buffer = buffer,
                                 .bytes = step,
                                 .capacity = capacity};
         int64_t bytes = (int64_t)stk_min(step, FILE_BYTES - at);
 
-        T_EQ("taken", stk_io_submit(bringing->io, queue, &read), 1);
-        while (!stk_io_reap(bringing->io, queue, 1000)) {
+        T_EQ("taken", stk_io_submit(prefetch_run->io, queue, &read), 1);
+        while (!stk_io_reap(prefetch_run->io, queue, 1000)) {
         }
         if (!T_EQ(name, read.result, status < 0 ? status : bytes)) {
             break;
         }
         if (status < 0) {
-            T_TRUE("why", stk_io_last_read_error(bringing->file, (int)status, &error));
+            T_TRUE("why", stk_io_last_read_error(prefetch_run->file, (int)status, &error));
             check_error("why", &error);
             break;
         }
         T_TRUE("the bytes", memcmp(buffer, content + at, (size_t)bytes) == 0);
     }
-    stk_io_queue_close(bringing->io, queue);
+    stk_io_queue_close(prefetch_run->io, queue);
     stk_pages_free(buffer, capacity);
 }
 
-static void await_brought(struct bringing *bringing)
+static void await_prefetched(struct prefetch_run *prefetch_run)
 {
     uint8_t byte;
 
     for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) {
-        T_EQ("await", stk_io_read_wait(bringing->file, at, &byte, 1), 1);
+        T_EQ("await", stk_io_read_wait(prefetch_run->file, at, &byte, 1), 1);
     }
 }
 
-static void await_asked(uint32_t count)
+static void await_requested(uint32_t count)
 {
     uint64_t until_ns = stk_clock_ns() + 20000000000ull;
 
-    while (atomic_load(&asked) < count && stk_clock_ns() < until_ns) {
+    while (atomic_load(&requested) < count && stk_clock_ns() < until_ns) {
         sched_yield();
     }
-    T_TRUE("asked", atomic_load(&asked) >= count);
+    T_TRUE("requested", atomic_load(&requested) >= count);
 }
 
 /* After a prefetch no request is repeated; after a read, its memory is released. */
-static void test_bring(const char *url)
+static void test_prefetch(const char *url)
 {
-    struct bringing it;
+    struct prefetch_run it;
     uint8_t *buffer = stk_pages_alloc(FILE_BYTES);
 
     open_bringing(&it, url, 2 * FILE_BYTES, TIMEOUT_MS);
@@ -111,18 +112,18 @@ static void test_bring(const char *url)
     T_TRUE("its end is its end", !stk_vfs_is_prefetched(it.file, FILE_BYTES, 1));
     stk_vfs_prefetch(it.file, &it);
     T_EQ("reserved once", in_use(&it), FILE_BYTES);
-    await_brought(&it);
+    await_prefetched(&it);
     T_EQ("over a border, at once", stk_io_read_now(it.file, (9u << 20) - 7, buffer, 14), 14);
     T_TRUE("over a border", memcmp(buffer, content + (9u << 20) - 7, 14) == 0);
     T_EQ("up to the end", stk_io_read_now(it.file, FILE_BYTES - 5, buffer, 99), 5);
     T_EQ("behind it", stk_io_read_now(it.file, FILE_BYTES, buffer, 99), 0);
     read_through(&it, "read", 700001, 0);
-    T_EQ("four requests", atomic_load(&asked), BROUGHT_BLOCKS);
+    T_EQ("four requests", atomic_load(&requested), PREFETCH_BLOCKS);
     T_EQ("what was read is gone", in_use(&it), 0);
     T_EQ("gone", stk_io_read_now(it.file, 0, buffer, 1), -EAGAIN);
-    T_EQ("asked for anew", stk_io_read_wait(it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
-    T_TRUE("asked for anew", memcmp(buffer, content, FILE_BYTES) == 0);
-    T_TRUE("asked for anew", atomic_load(&asked) > BROUGHT_BLOCKS);
+    T_EQ("requested again", stk_io_read_wait(it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
+    T_TRUE("requested again", memcmp(buffer, content, FILE_BYTES) == 0);
+    T_TRUE("requested again", atomic_load(&requested) > PREFETCH_BLOCKS);
     close_bringing(&it);
 
     open_bringing(&it, url, 2 * FILE_BYTES - 1, TIMEOUT_MS);
@@ -136,14 +137,14 @@ static void test_bring(const char *url)
 /* A walk touches all blocks, and keeps them; a file that is read except for one piece stays. */
 static void test_peek(const char *url)
 {
-    struct bringing it;
+    struct prefetch_run it;
     uint8_t *buffer = stk_pages_alloc(FILE_BYTES);
 
     open_bringing(&it, url, 2 * FILE_BYTES, TIMEOUT_MS);
     set_fault(NONE, 0, 0);
     T_EQ("nothing is here", stk_vfs_prefetch_peek(it.file, 0, buffer, 9), -EAGAIN);
     stk_vfs_prefetch(it.file, &it);
-    await_brought(&it);
+    await_prefetched(&it);
     for (int i = 0; i < 3; i++) {
         T_EQ("peek", stk_vfs_prefetch_peek(it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
         T_TRUE("peek", memcmp(buffer, content, FILE_BYTES) == 0);
@@ -156,16 +157,16 @@ static void test_peek(const char *url)
     T_EQ("it stays", in_use(&it), FILE_BYTES);
     T_EQ("the rest", stk_io_read_now(it.file, (9u << 20) - 8192, buffer, 8192), 8192);
     T_EQ("it is gone", in_use(&it), FILE_BYTES - (8u << 20));
-    T_EQ("four requests", atomic_load(&asked), BROUGHT_BLOCKS);
+    T_EQ("four requests", atomic_load(&requested), PREFETCH_BLOCKS);
     close_bringing(&it);
     stk_pages_free(buffer, FILE_BYTES);
 }
 
 /* A failure is reported to waiting reads, with the error of the store; a temporary one is
  * retried. */
-static void test_bring_faults(const char *url, const struct row *row)
+static void test_prefetch_faults(const char *url, const struct row *row)
 {
-    struct bringing it;
+    struct prefetch_run it;
 
     open_bringing(&it, url, 4 * FILE_BYTES,
                   row->status < 0 && row->count > 100 ? HASTY_MS : TIMEOUT_MS);
@@ -181,10 +182,10 @@ static void test_bring_faults(const char *url, const struct row *row)
     close_bringing(&it); /* whatever is on its way */
 }
 
-static void test_bring_ends(const char *url)
+static void test_prefetch_ends(const char *url)
 {
     struct stk_queue *queue = NULL;
-    struct bringing it, *other = &it + 1;
+    struct prefetch_run it, *other = &it + 1;
     uint8_t *buffer = stk_pages_alloc(STK_IO_ALIGN);
     struct stk_read read = {.buffer = buffer, .bytes = 9, .capacity = STK_IO_ALIGN};
     uint64_t until_ns = stk_clock_ns() + 5000000000ull;
@@ -195,7 +196,7 @@ static void test_bring_ends(const char *url)
         stk_vfs_prefetch(it.file, &it);
     } while (stk_vfs_prefetch_trim(it.io) > 0 && stk_clock_ns() < until_ns);
     T_TRUE("what flies stays", stk_vfs_is_prefetched(it.file, 0, FILE_BYTES));
-    await_brought(&it);
+    await_prefetched(&it);
     stk_vfs_prefetch_release(it.io, other);
     T_TRUE("it is another's", stk_vfs_is_prefetched(it.file, 0, 1));
     T_EQ("given back", stk_vfs_prefetch_trim(it.io), FILE_BYTES);
@@ -203,12 +204,12 @@ static void test_bring_ends(const char *url)
     read_through(&it, "read", 5000000, 0);
 
     /* The owner drops an object that never arrives: a waiting read sends its own request. */
-    set_fault(SILENT, 0, BROUGHT_BLOCKS);
+    set_fault(SILENT, 0, PREFETCH_BLOCKS);
     stk_vfs_prefetch(it.file, &it);
     T_EQ("queue", stk_io_queue_open(it.io, &queue, NULL), 0);
     read.file = it.file;
     T_EQ("taken", stk_io_submit(it.io, queue, &read), 1);
-    while (atomic_load(&asked) < BROUGHT_BLOCKS && stk_clock_ns() < until_ns) {
+    while (atomic_load(&requested) < PREFETCH_BLOCKS && stk_clock_ns() < until_ns) {
         stk_io_reap(it.io, queue, 1);
     }
     stk_vfs_prefetch_release(it.io, &it);
@@ -233,17 +234,17 @@ static void test_bring_ends(const char *url)
 
 /* A prefetched object that does not match its checksum is not used for later openers, though each
  * byte of it is in memory; a file that reads all bytes by itself, correctly, is not affected. */
-static void test_bring_damaged(const char *url)
+static void test_prefetch_damaged(const char *url)
 {
     struct stk_file *late = NULL, *anew = NULL;
-    struct bringing it;
+    struct prefetch_run it;
     uint8_t byte;
 
     for (int attempt = 0; attempt < 20; attempt++) { /* until the prefetch is in flight at open */
         open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
         set_fault(FLIP, 0, 1);
         stk_vfs_prefetch_head(it.io, url, &it);
-        await_asked(1);
+        await_requested(1);
         stk_vfs_prefetch(it.file, &it);
         T_EQ("open", stk_io_open_file(it.io, url, &late, NULL), 0);
         stk_remote_checksum_wait(&stk_remote_file_of(late)->checksum);
@@ -262,17 +263,17 @@ static void test_bring_damaged(const char *url)
     }
     T_EQ("open anew", stk_io_open_file(it.io, url, &anew, NULL), 0);
     stk_remote_checksum_wait(&stk_remote_file_of(anew)->checksum);
-    T_EQ("whole this time", stk_io_read_wait(anew, 0, &byte, 1), 1);
+    T_EQ("complete this time", stk_io_read_wait(anew, 0, &byte, 1), 1);
     stk_io_close_file(anew);
     read_through(&it, "by himself", 3000000, 0);
     stk_io_close_file(late);
     close_bringing(&it);
 }
 
-static void test_bring_no_memory(const char *url)
+static void test_prefetch_no_memory(const char *url)
 {
     for (uint64_t n = 1; n <= 12; n += T_STRIDE) {
-        struct bringing it;
+        struct prefetch_run it;
 
         open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
         set_fault(NONE, 0, 0);
@@ -293,16 +294,16 @@ int main(void)
     snprintf(web, sizeof web, "http://127.0.0.1:%d/a/file", server.port);
     urls[0] = web;
     for (size_t i = 0; i < STK_COUNT(urls); i++) {
-        test_bring(urls[i]);
+        test_prefetch(urls[i]);
         test_peek(urls[i]);
-        test_bring_damaged(urls[i]);
+        test_prefetch_damaged(urls[i]);
         T_EACH(row, row, rows)
         {
-            test_bring_faults(urls[i], row);
+            test_prefetch_faults(urls[i], row);
         }
     }
-    test_bring_ends(web);
-    test_bring_no_memory(web);
+    test_prefetch_ends(web);
+    test_prefetch_no_memory(web);
     end_server();
     return t_finish();
 }

@@ -133,8 +133,8 @@ static int fetch(struct stk_spool *spool, struct stk_store *store,
         stk_temporary_file_open(&spool->file, unknown ? FIRST_BYTES : spool->info.bytes, error);
 
     if (status == 0) {
-        stk_store_init_whole(&spool->operation, object, &spool->info, spool->file.data,
-                             spool->file.bytes, unknown ? grow : NULL);
+        stk_store_init_full(&spool->operation, object, &spool->info, spool->file.data,
+                            spool->file.bytes, unknown ? grow : NULL);
         status = stk_operation_run(store, &spool->operation, NULL, error);
     }
     if (status == 0) {

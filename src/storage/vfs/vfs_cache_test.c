@@ -98,7 +98,7 @@ static void test_faults(void)
         set_fault(NONE, 0, 0);
         io = open_route(TIMEOUT_MS, NULL);
         T_EQ(row->name, read_all(io), 0);
-        T_EQ("nothing is requested again", atomic_load(&asked), 0);
+        T_EQ("nothing is requested again", atomic_load(&requested), 0);
         stk_io_close(io);
         close_cache();
     }
@@ -116,7 +116,7 @@ static void test_small_quota(void)
     for (uint32_t i = 0; i < 3; i++) {
         set_fault(NONE, 0, 0);
         T_EQ("read", read_all(io), 0);
-        T_EQ("requests", atomic_load(&asked), i == 0 ? BLOCKS : BLOCKS - 3);
+        T_EQ("requests", atomic_load(&requested), i == 0 ? BLOCKS : BLOCKS - 3);
     }
     T_EQ("filled", stats_of().blocks_filled, 3);
     T_EQ("bypasses", stats_of().bypasses, 2 + 2 * 2);
@@ -159,7 +159,7 @@ static void test_single_flight(void)
         pthread_join(readers[i].thread, NULL);
         T_EQ("read", readers[i].status, 0);
     }
-    T_EQ("each block once", atomic_load(&asked), BLOCKS);
+    T_EQ("each block once", atomic_load(&requested), BLOCKS);
     T_EQ("filled", stats_of().blocks_filled, BLOCKS);
     T_EQ("bypasses", stats_of().bypasses, 0);
     stk_io_close(ios[0]);
@@ -200,7 +200,7 @@ static void test_queue(void)
             done++;
         }
     }
-    T_EQ("each block once", atomic_load(&asked), BLOCKS);
+    T_EQ("each block once", atomic_load(&requested), BLOCKS);
     for (uint32_t i = 0; i < 500 && stats_of().blocks_filled < BLOCKS; i++) {
         usleep(10000); /* the bytes reach their readers before the disk */
     }

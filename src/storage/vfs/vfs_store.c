@@ -84,12 +84,12 @@ void stk_vfs_list_many(struct stk_io *io, const char *paths, size_t count,
     }
 }
 
-static void start_prefetch(struct stk_remote_file *remote, const void *owner, bool whole)
+static void start_prefetch(struct stk_remote_file *remote, const void *owner, bool entire)
 {
     struct stk_store *store;
 
     if (!remote->spool && stk_lazy_store_open(&remote->fs->store, &store, NULL) == 0) {
-        stk_prefetch_start(remote->fs->prefetch, store, &remote->source, owner, whole);
+        stk_prefetch_start(remote->fs->prefetch, store, &remote->source, owner, entire);
     }
 }
 

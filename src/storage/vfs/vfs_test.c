@@ -228,7 +228,7 @@ static void test_list(struct stk_io *io)
         T_EQ("a name", listing.entries[1].kind, STK_ENTRY_FILE);
     }
     stk_listing_free(&listing);
-    atomic_store(&asked, 0);
+    atomic_store(&requested, 0);
     T_EQ("known by the list", stk_io_stat_path(io, "s3://bucket/a/x+y z&.tar", &about, NULL), 0);
     T_EQ("known by the list", about.bytes, 123);
     T_EQ("known by the list", about.mtime_ns, 1795255200ull * 1000000000u);
@@ -246,7 +246,7 @@ static void test_list(struct stk_io *io)
 }
 
 /* Requests that a call took. */
-#define T_ASKS(what, call, count)                                                                  \
+#define T_REQUESTS(what, call, count)                                                              \
     do {                                                                                           \
         atomic_store(&requests, 0);                                                                \
         T_EQ(what, call, 0);                                                                       \
@@ -256,10 +256,10 @@ static void test_list(struct stk_io *io)
 /* The kind of a URL takes two answers; the second is the listing that is requested next, once. */
 static void test_folder(struct stk_io *io)
 {
-    static const char whole[] = "<ListBucketResult><IsTruncated>false</IsTruncated>"
-                                "<Contents><Key>f/x</Key><Size>1</Size></Contents>"
-                                "<Contents><Key>f/y</Key><Size>1</Size></Contents>"
-                                "</ListBucketResult>";
+    static const char complete[] = "<ListBucketResult><IsTruncated>false</IsTruncated>"
+                                   "<Contents><Key>f/x</Key><Size>1</Size></Contents>"
+                                   "<Contents><Key>f/y</Key><Size>1</Size></Contents>"
+                                   "</ListBucketResult>";
     static const char more[] = "<ListBucketResult><IsTruncated>true</IsTruncated>"
                                "<NextContinuationToken>t</NextContinuationToken>"
                                "<Contents><Key>g/x</Key><Size>1</Size></Contents>"
@@ -270,37 +270,37 @@ static void test_folder(struct stk_io *io)
     struct stk_object_info about = {.bytes = 1};
     struct stk_stat stat;
 
-    list_answer = whole;
-    T_ASKS("a folder", stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 2);
+    list_answer = complete;
+    T_REQUESTS("a folder", stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 2);
     T_EQ("a folder", stat.kind, STK_ENTRY_DIRECTORY);
-    T_ASKS("known", stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 0);
+    T_REQUESTS("known", stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 0);
     T_EQ("known", stat.kind, STK_ENTRY_DIRECTORY);
-    T_ASKS("its listing came", stk_io_list(io, "s3://bucket/f", &listing, NULL), 0);
+    T_REQUESTS("its listing came", stk_io_list(io, "s3://bucket/f", &listing, NULL), 0);
     T_EQ("its listing came", listing.count, 2);
     stk_listing_free(&listing);
-    T_ASKS("once", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
+    T_REQUESTS("once", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
     stk_listing_free(&listing);
     for (size_t i = 0; i < STK_COUNT(forgotten); i++) { /* the removed one may have been the last */
         stk_vfs_set_metadata(io, forgotten[i], NULL);
-        T_ASKS(forgotten[i], stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 2);
+        T_REQUESTS(forgotten[i], stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 2);
     }
     stk_vfs_set_metadata(io, "s3://bucket/f/z", &about);
-    T_ASKS("written since", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
+    T_REQUESTS("written since", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
     stk_listing_free(&listing);
-    T_ASKS("of another", stk_io_stat_path(io, "s3://bucket/f/", &stat, NULL), 1);
-    T_ASKS("of another", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
+    T_REQUESTS("of another", stk_io_stat_path(io, "s3://bucket/f/", &stat, NULL), 1);
+    T_REQUESTS("of another", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
     stk_listing_free(&listing);
     list_answer = more;
-    T_ASKS("a page of many", stk_io_stat_path(io, "s3://bucket/g", &stat, NULL), 2);
-    list_answer = whole;
-    T_ASKS("is no listing", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
+    T_REQUESTS("a page of many", stk_io_stat_path(io, "s3://bucket/g", &stat, NULL), 2);
+    list_answer = complete;
+    T_REQUESTS("is no listing", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
     stk_listing_free(&listing);
     list_answer = "<ListBucketResult><IsTruncated>false</IsTruncated>"
                   "<Contents><Key>g/y</Key><Size>1</Size></Contents></ListBucketResult>";
-    T_ASKS("is no listing", stk_io_list(io, "s3://bucket/g", &listing, NULL), 1);
+    T_REQUESTS("is no listing", stk_io_list(io, "s3://bucket/g", &listing, NULL), 1);
     T_EQ("is no listing", listing.count, 1);
     stk_listing_free(&listing);
-    T_ASKS("left behind", stk_io_stat_path(io, "s3://bucket/g/", &stat, NULL), 1);
+    T_REQUESTS("left behind", stk_io_stat_path(io, "s3://bucket/g/", &stat, NULL), 1);
 }
 
 #define READS 40u
@@ -387,7 +387,7 @@ static void test_close(struct stk_io *io, const char *url)
 }
 
 /* Attempts with progress do not count like those without. */
-static void test_far_between(struct stk_io *io, const char *url)
+static void test_spread_faults(struct stk_io *io, const char *url)
 {
     static uint8_t bytes[1u << 20];
     struct stk_file *file;
@@ -397,7 +397,7 @@ static void test_far_between(struct stk_io *io, const char *url)
     set_fault(BREAK_RESET, 0, BREAKS + 3);
     T_EQ("breaks, then resets", stk_io_read_wait(file, 0, bytes, sizeof bytes), sizeof bytes);
     T_TRUE("breaks, then resets", memcmp(bytes, content, sizeof bytes) == 0);
-    T_EQ("breaks, then resets", atomic_load(&asked), BREAKS + 4);
+    T_EQ("breaks, then resets", atomic_load(&requested), BREAKS + 4);
     stk_io_close_file(file);
 }
 
@@ -418,7 +418,7 @@ static void test_expect(void)
     for (int i = 0; i < 64; i++, at += strlen(at) + 1) {
         T_EQ(at, stk_io_stat_path(io, at, &about, NULL), i == 7 ? -ENOENT : 0);
     }
-    T_TRUE("known: nobody is asked but for what failed", atomic_load(&connections) <= 1);
+    T_TRUE("cached: only failed lookups are repeated", atomic_load(&connections) <= 1);
     stk_io_close(io);
 }
 
@@ -518,11 +518,11 @@ int main(void)
     test_missing(io);
     test_list(io);
     test_folder(io);
-    test_far_between(io, urls[0]);
+    test_spread_faults(io, urls[0]);
     test_long_key(io);
     test_listed_twice(io);
     stk_vfs_store_stats(io, &ledger);
-    T_TRUE("read by ranges, and proven",
+    T_TRUE("read by ranges, and verified",
            ledger.verified_bytes[STOKER_STORE_S3] >= 5 * FILE_BYTES &&
                ledger.verified_bytes[STOKER_STORE_HTTP] >= 5 * FILE_BYTES);
     T_EQ("damaged", ledger.checksum_failures, 2);

@@ -31,29 +31,29 @@
 /* The behaviour of the server, for each request for bytes of the current file. */
 enum fault {
     NONE = 0,
-    BREAK,       /* ends after half of the body */
-    BREAK_RESET, /* BREAKS of them, then resets */
-    STALL,       /* stops after half of the body */
-    SILENT,      /* never answers */
-    RESET,       /* ends before the answer */
-    SLOW_DOWN,   /* 503 */
-    INTERNAL,    /* 500 with an error document */
-    OTHER_RANGE, /* Content-Range is another */
-    NO_RANGE,    /* 206 without Content-Range */
-    SHORT,       /* Content-Length, and Content-Range, of less */
-    WHOLE,       /* 200 and the complete file */
-    OTHER_WHOLE, /* the same of another size */
-    UNTOLD,      /* half of the body, without a length */
-    OTHER_TAG,   /* the ETag of another version */
-    GONE,        /* 412 */
-    FORBIDDEN,   /* 403 */
-    OTHER_SIZE,  /* a total that is another */
-    FLIP,        /* a byte is another */
+    BREAK,            /* ends after half of the body */
+    BREAK_RESET,      /* BREAKS of them, then resets */
+    STALL,            /* stops after half of the body */
+    SILENT,           /* never answers */
+    RESET,            /* ends before the answer */
+    SLOW_DOWN,        /* 503 */
+    INTERNAL,         /* 500 with an error document */
+    OTHER_RANGE,      /* Content-Range is another */
+    NO_RANGE,         /* 206 without Content-Range */
+    SHORT,            /* Content-Length, and Content-Range, of less */
+    FULL_REPLY,       /* 200 and the complete file */
+    OTHER_FULL_REPLY, /* the same of another size */
+    NO_LENGTH,        /* half of the body, without a length */
+    OTHER_TAG,        /* the ETag of another version */
+    GONE,             /* 412 */
+    FORBIDDEN,        /* 403 */
+    OTHER_SIZE,       /* a total that is another */
+    FLIP,             /* a byte is another */
 };
 
 static struct t_server server;
 static _Atomic uint32_t fault, fault_from, fault_count; /* which requests have it: [from, +count) */
-static _Atomic uint32_t asked, connections, requests;   /* asked: for bytes */
+static _Atomic uint32_t requested, connections, requests; /* requested: GETs */
 static uint8_t *content;
 static const char *list_answer = "";
 static struct stk_checksum seals[2]; /* of the file, in S3's and in a web server's form */
@@ -85,7 +85,7 @@ static bool send_range(int fd, uint64_t first, uint64_t last, uint32_t kind)
     const char *tag = kind == OTHER_TAG ? "\"two\"" : "\"one\"";
     uint8_t other = (uint8_t)~content[first];
     uint64_t shift = kind != OTHER_RANGE ? 0 : first > 0 ? UINT64_MAX : 1; /* within the file */
-    bool whole = kind == WHOLE || kind == OTHER_WHOLE;
+    bool is_full = kind == FULL_REPLY || kind == OTHER_FULL_REPLY;
     char head[768], range[128], length[64], digest[STK_CHECKSUM_TEXT_BYTES];
 
     if (kind == SHORT) {
@@ -95,20 +95,21 @@ static bool send_range(int fd, uint64_t first, uint64_t last, uint32_t kind)
     snprintf(range, sizeof range, "Content-Range: bytes %llu-%llu/%u\r\n",
              (unsigned long long)(first + shift), (unsigned long long)(last + shift),
              FILE_BYTES + (kind == OTHER_SIZE));
-    if (whole) {
+    if (is_full) {
         first = 0;
         sent = bytes = FILE_BYTES;
     }
     stk_checksum_text(&seals[1], digest);
-    snprintf(length, sizeof length, kind == UNTOLD ? "Connection: close" : "Content-Length: %llu",
-             (unsigned long long)bytes + (kind == OTHER_WHOLE) * 1000);
+    snprintf(length, sizeof length,
+             kind == NO_LENGTH ? "Connection: close" : "Content-Length: %llu",
+             (unsigned long long)bytes + (kind == OTHER_FULL_REPLY) * 1000);
     snprintf(head, sizeof head,
              "HTTP/1.1 %s\r\n%s\r\nETag: %s\r\n%s"
              "Repr-Digest: crc32c=:%s:\r\n"
              "Last-Modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n\r\n",
-             whole ? "200 OK" : "206 Partial Content", length, tag,
-             whole || kind == NO_RANGE ? "" : range, strchr(digest, ' ') + 1);
-    if (kind == BREAK || kind == STALL || kind == UNTOLD) {
+             is_full ? "200 OK" : "206 Partial Content", length, tag,
+             is_full || kind == NO_RANGE ? "" : range, strchr(digest, ' ') + 1);
+    if (kind == BREAK || kind == STALL || kind == NO_LENGTH) {
         sent = bytes / 2;
     }
     if (!t_send(fd, head, strlen(head)) || (kind == FLIP && !t_send(fd, &other, 1)) ||
@@ -118,7 +119,7 @@ static bool send_range(int fd, uint64_t first, uint64_t last, uint32_t kind)
     if (kind == STALL) {
         hold(fd);
     }
-    return kind != BREAK && kind != STALL && kind != UNTOLD && kind != OTHER_WHOLE;
+    return kind != BREAK && kind != STALL && kind != NO_LENGTH && kind != OTHER_FULL_REPLY;
 }
 
 static bool answer(int fd, const char *path, const char *head)
@@ -138,17 +139,17 @@ static bool answer(int fd, const char *path, const char *head)
     if (!strstr(path, "/file")) {
         return send_error(fd, "404 Not Found", "NoSuchKey");
     }
-    /* S3 reports the checksum of the whole object only this way */
+    /* S3 reports the checksum of the object only this way */
     if (strncmp(head, "HEAD ", 5) == 0) {
-        char text[STK_CHECKSUM_TEXT_BYTES], told[512];
+        char text[STK_CHECKSUM_TEXT_BYTES], reply[512];
 
         stk_checksum_text(&seals[0], text);
-        snprintf(told, sizeof told,
+        snprintf(reply, sizeof reply,
                  "HTTP/1.1 200 OK\r\nContent-Length: %u\r\nETag: \"one\"\r\n"
                  "x-amz-checksum-crc64nvme: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n\r\n",
                  FILE_BYTES, strchr(text, ' ') + 1);
         return strcasestr(head, "\nx-amz-checksum-mode: ENABLED") &&
-               strcasestr(head, "\nIf-Match: \"one\"") && t_send(fd, told, strlen(told));
+               strcasestr(head, "\nIf-Match: \"one\"") && t_send(fd, reply, strlen(reply));
     }
     if (range) {
         sscanf(range + 14, "%llu-%llu", &first, &last);
@@ -156,7 +157,7 @@ static bool answer(int fd, const char *path, const char *head)
     if (first == 0 && last == 0) {
         return send_range(fd, 0, 0, NONE);
     }
-    number = atomic_fetch_add(&asked, 1);
+    number = atomic_fetch_add(&requested, 1);
     kind =
         number - atomic_load(&fault_from) < atomic_load(&fault_count) ? atomic_load(&fault) : NONE;
     if (kind == BREAK_RESET) {
@@ -247,9 +248,9 @@ static const struct row rows[] = {
     {"another range, once", OTHER_RANGE, 0, 1, 0},
     {"no Content-Range, once", NO_RANGE, 0, 1, 0},
     {"a shorter range, once", SHORT, 0, 1, 0},
-    {"an early end, of no length", UNTOLD, 0, 1, 0},
-    {"the whole instead of a range", WHOLE, 0, 100, 0},
-    {"always the whole of another size", OTHER_WHOLE, 0, 1000, STOKER_ERROR_CORRUPT},
+    {"an early end, of no length", NO_LENGTH, 0, 1, 0},
+    {"the full object instead of a range", FULL_REPLY, 0, 100, 0},
+    {"always the full object, of another size", OTHER_FULL_REPLY, 0, 1000, STOKER_ERROR_CORRUPT},
     {"always another range", OTHER_RANGE, 0, 1000, STOKER_ERROR_CORRUPT},
     {"another byte", FLIP, 1, 1, STOKER_ERROR_CORRUPT},
     {"another version", OTHER_TAG, 1, 1, STOKER_ERROR_CHANGED},
@@ -284,7 +285,7 @@ static void set_fault(uint32_t kind, uint32_t from, uint32_t count)
     atomic_store(&fault, kind);
     atomic_store(&fault_from, from);
     atomic_store(&fault_count, count);
-    atomic_store(&asked, 0);
+    atomic_store(&requested, 0);
 }
 
 static void check_error(const char *name, const struct stoker_error *error)

@@ -74,9 +74,9 @@ struct stk_copy_file {
     struct {                       /* with the copy's lock */
         uint32_t next, done, turn; /* parts: next to start; done; next to be written */
         bool failed;
-        bool changed; /* the source did */
-        bool told;    /* its failure was recorded and counted */
-        bool refused; /* a retry would fail, too: the uploaded parts are removed */
+        bool changed;  /* the source did */
+        bool reported; /* its failure was recorded and counted */
+        bool refused;  /* a retry would fail, too: the uploaded parts are removed */
     } locked;
 };
 
@@ -113,7 +113,7 @@ struct stoker_copy {
     uint64_t destination_count, destination_capacity;
     bool keep_names;
     _Atomic bool hard_stop; /* after job.stopping ended transfers: ends the clean-up, too */
-    _Atomic uint64_t files, bytes, files_done, bytes_done, files_kept, bytes_kept;
+    _Atomic uint64_t files, bytes, files_done, bytes_done, files_skipped, bytes_skipped;
     _Atomic uint64_t files_removed, files_failed, links_left_out, files_spared,
         system_files_left_out;
     _Atomic uint32_t odd_etags; /* objects whose ETag looks like an MD5 but is none */

@@ -148,7 +148,7 @@ static void test_sync_at_once(void)
         T_EQ("sync", run(same, at("src"), at("dst")), 0);
         T_TRUE("the change", has("dst/f", text));
         T_EQ("again", run(same, at("src"), at("dst")), 0);
-        T_EQ("kept", progress.files_skipped, 1);
+        T_EQ("retained", progress.files_skipped, 1);
     }
 }
 
@@ -173,7 +173,7 @@ static void test_compare(void)
     set_time("src/f", 3000, 5);
     set_time("dst/f", 4000, 5);
     T_EQ("equal bytes", run(same, at("src"), at("dst")), 0);
-    T_EQ("are kept", progress.files_skipped, 1);
+    T_EQ("are retained", progress.files_skipped, 1);
     T_EQ("stat", stat(at("dst/f"), &stat_of), 0);
     T_EQ("and get the time", stat_of.st_mtim.tv_sec, 3000);
 }
@@ -282,7 +282,7 @@ static void test_dry_run(void)
 
 static void test_move(void)
 {
-    struct stoker_copy_options move = {.kind = STOKER_MOVE, .recursive = 1}, kept = move;
+    struct stoker_copy_options move = {.kind = STOKER_MOVE, .recursive = 1}, no_replace = move;
     struct stat before, after;
 
     put("one", "1");
@@ -294,9 +294,9 @@ static void test_move(void)
     T_EQ("a second name", link(at("two"), at("three")), 0);
     T_EQ("onto itself", run(move, at("two"), at("three")), STOKER_ERROR_ARGUMENT);
     T_TRUE("stays", has("two", "1") && has("three", "1"));
-    kept.no_clobber = 1;
+    no_replace.no_clobber = 1;
     put("four", "4");
-    T_EQ("never replaced", run(kept, at("two"), at("four")), -EEXIST);
+    T_EQ("never replaced", run(no_replace, at("two"), at("four")), -EEXIST);
     T_TRUE("stays", has("two", "1") && has("four", "4"));
     T_EQ("a link", symlink(at("two"), at("link")), 0);
     T_EQ("a link", run(move, at("link"), at("five")), 0);

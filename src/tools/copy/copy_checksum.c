@@ -66,20 +66,21 @@ int stk_copy_checksum_add(struct stk_copy_file *file, struct stk_view bytes,
 static int fail_mismatch(struct stk_copy_file *file, struct stoker_error *error)
 {
     char want[STK_CHECKSUM_TEXT_BYTES], got[STK_CHECKSUM_TEXT_BYTES], part[32] = "";
-    struct stk_composite_checksum_mismatch told;
+    struct stk_composite_checksum_mismatch mismatch;
 
-    stk_composite_checksum_get_mismatch(file->checksum, &told);
-    stk_checksum_text(&told.want, want);
-    stk_checksum_text(&told.got, got);
-    if (told.part > 0) {
-        snprintf(part, sizeof part, " part %u,", told.part);
+    stk_composite_checksum_get_mismatch(file->checksum, &mismatch);
+    stk_checksum_text(&mismatch.want, want);
+    stk_checksum_text(&mismatch.got, got);
+    if (mismatch.part > 0) {
+        snprintf(part, sizeof part, " part %u,", mismatch.part);
     }
     file->checksum_failed = true;
     stk_store_count_damaged(file->store);
     return stk_fail(error, STOKER_ERROR_CORRUPT, "an object's bytes are not as its checksum says",
                     "look at the server, at proxies and the memory of this machine",
                     "'%.400s'%s bytes %llu-%llu: the server reports %s, received %s", file->from,
-                    part, (unsigned long long)told.first, (unsigned long long)told.last, want, got);
+                    part, (unsigned long long)mismatch.first, (unsigned long long)mismatch.last,
+                    want, got);
 }
 
 /* left NULL: of the source. */
@@ -95,10 +96,10 @@ static int read_again(struct stk_copy_file *file, struct stk_file *partial, uint
                           "'%.400s' offset %llu", file->from, (unsigned long long)offset);
 }
 
-/* Adds the first `bytes` of the existing data to the checksum of the complete file; kept: to the
- * checksums of ranges, too. */
+/* Adds the first `bytes` of the existing data to the checksum of the complete file; has_prefix:
+ * also to the checksums of ranges. */
 static int add_partial(struct stoker_copy *copy, struct stk_copy_file *file,
-                       struct stk_file *partial, uint64_t bytes, bool kept,
+                       struct stk_file *partial, uint64_t bytes, bool has_prefix,
                        struct stoker_error *error)
 {
     uint8_t *buffer = stk_pages_alloc(STK_STORE_RANGE_BYTES);
@@ -115,7 +116,7 @@ static int add_partial(struct stoker_copy *copy, struct stk_copy_file *file,
             status = read_again(file, partial, done, &view, error);
         }
         status = status < 0 ? status : stk_copy_checksum_add(file, view, error);
-        if (status == 0 && kept) {
+        if (status == 0 && has_prefix) {
             status = stk_vfs_checksum_add(file->source, done, view, error);
         }
     }

@@ -99,10 +99,10 @@ static enum stk_copy_decision compare_local(const struct stoker_copy *copy, bool
         return there_ns > source_ns + MARGIN_NS ? STK_COPY_SKIP : STK_COPY_CHECK;
     }
     if (floor_to(there_ns, step) == floor_to(source_ns, step)) {
-        bool settled = step <= FINE_NS ||
-                       (int64_t)there->ctime_ns >= floor_to(source_ns, step) + step + MARGIN_NS;
+        bool is_final = step <= FINE_NS ||
+                        (int64_t)there->ctime_ns >= floor_to(source_ns, step) + step + MARGIN_NS;
 
-        return settled ? STK_COPY_SKIP : STK_COPY_CHECK;
+        return is_final ? STK_COPY_SKIP : STK_COPY_CHECK;
     }
     /* Newer: a copy that another program made without the time, maybe. */
     return there_ns > source_ns ? STK_COPY_CHECK : STK_COPY_NEEDED;

@@ -398,15 +398,16 @@ int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
 {
     struct stk_upload_options options = copy->upload;
     struct stk_store *store;
-    struct stk_checksum whole;
+    struct stk_checksum full_checksum;
     int status = open_source(copy, file, error);
 
     if (status == 0 && !stk_copy_is_server_side(file)) {
         stk_vfs_fetch_checksum(file->source);
         /* S3 has reported errors by now; others report them with the first part. */
-        file->in_order = !file->to_object ||
-                         (file->from_object && (file->from_object->kind != STK_OBJECT_URL_S3 ||
-                                                stk_vfs_composite_checksum(file->source, &whole)));
+        file->in_order =
+            !file->to_object ||
+            (file->from_object && (file->from_object->kind != STK_OBJECT_URL_S3 ||
+                                   stk_vfs_composite_checksum(file->source, &full_checksum)));
     }
     file->part_bytes = options.part_bytes;
     if (status == 0 && file->to_object) {
@@ -478,7 +479,7 @@ static bool can_resume(const struct stoker_copy *copy, const struct stk_copy_fil
 /* Counts the parts in `current` bytes that are of this version and undamaged. Returns
  * STOKER_ERROR_CLOSED if the copy was stopped; then all parts may stay. */
 static int count_reused(struct stoker_copy *copy, const struct stk_copy_file *file,
-                        const char *path, uint64_t current, uint32_t *kept_out)
+                        const char *path, uint64_t current, uint32_t *reused_out)
 {
     /* The slot that was taken for this file has as much. One part is left to be the last. */
     uint64_t most = stk_min(current / file->part_bytes, file->part_count - 1), bytes;
@@ -486,15 +487,15 @@ static int count_reused(struct stoker_copy *copy, const struct stk_copy_file *fi
     struct stk_file *left = NULL, *note = NULL;
     int status = 0;
 
-    *kept_out = 0;
+    *reused_out = 0;
     bytes = file->part_bytes;
     if (buffer && stk_io_open_file(copy->io, file->part_path, &left, NULL) == 0 &&
         stk_io_open_file(copy->io, path, &note, NULL) == 0 &&
         has_state_line(note, 0, stk_copy_version(copy, file))) {
-        while (status == 0 && *kept_out < most &&
-               stk_copy_read_partial(left, *kept_out * bytes, buffer, bytes) &&
-               has_state_line(note, *kept_out + 1, stk_xxh3_64(buffer, bytes))) {
-            ++*kept_out;
+        while (status == 0 && *reused_out < most &&
+               stk_copy_read_partial(left, *reused_out * bytes, buffer, bytes) &&
+               has_state_line(note, *reused_out + 1, stk_xxh3_64(buffer, bytes))) {
+            ++*reused_out;
             status = stk_background_job_is_stopping(&copy->job) ? STOKER_ERROR_CLOSED : 0;
         }
     }
@@ -530,7 +531,7 @@ static int find_finished_parts(struct stoker_copy *copy, struct stk_copy_file *f
     if (status == 0 && file->parts_reused > 0) {
         file->locked.next = file->locked.done = file->locked.turn = file->parts_reused;
         atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
-        atomic_fetch_add_explicit(&copy->bytes_kept, bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->bytes_skipped, bytes, memory_order_relaxed);
         status = stk_io_truncate(copy->io, file->state_file,
                                  (1 + (uint64_t)file->parts_reused) * STATE_LINE_BYTES, error);
     } else if (status == 0) {
@@ -662,7 +663,7 @@ int stk_copy_file_part(struct stoker_copy *copy, struct stk_copy_file *file, uin
         if (status == 0 && file->upload) {
             status = stk_upload_send_part(file->upload, index, part, error);
             if (status == 1) {
-                atomic_fetch_add_explicit(&copy->bytes_kept, part.bytes, memory_order_relaxed);
+                atomic_fetch_add_explicit(&copy->bytes_skipped, part.bytes, memory_order_relaxed);
                 atomic_fetch_add_explicit(&file->bytes_reused, part.bytes, memory_order_relaxed);
                 status = 0;
             }

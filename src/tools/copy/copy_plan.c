@@ -172,7 +172,7 @@ static int name_place(const char *url, char *text, struct stoker_error *error)
 static int check_nesting(const struct stoker_copy *copy, const char *source,
                          struct stoker_error *error)
 {
-    char real[STK_COPY_PATH_BYTES_MAX], near[STK_COPY_PATH_BYTES_MAX];
+    char real[STK_COPY_PATH_BYTES_MAX], target[STK_COPY_PATH_BYTES_MAX];
     const char *from = source, *to = copy->destination;
     struct stk_stat stat;
 
@@ -182,21 +182,21 @@ static int check_nesting(const struct stoker_copy *copy, const char *source,
     if (copy->remote) {
         int status = name_place(source, real, error);
 
-        status = status < 0 ? status : name_place(copy->destination, near, error);
+        status = status < 0 ? status : name_place(copy->destination, target, error);
         if (status < 0) {
             return status;
         }
         from = real;
-        to = near;
+        to = target;
     } else {
         if (stk_io_resolve(copy->io, source, real, sizeof real) < 0 ||
             stk_io_stat_path(copy->io, source, &stat, NULL) < 0 ||
             stat.kind != STK_ENTRY_DIRECTORY) {
             return 0;
         }
-        resolve_local(copy, near);
+        resolve_local(copy, target);
         from = real;
-        to = near;
+        to = target;
     }
     if (copy->remote && is_in(to, from) && is_in(from, to)) {
         return 0; /* to other keys or another class: each object onto itself */
@@ -383,9 +383,9 @@ static int skip_entry(struct stoker_copy *copy, const char *source, const char *
 
 void stk_copy_count_skipped(struct stoker_copy *copy, uint64_t bytes)
 {
-    atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->files_skipped, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&copy->files_done, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&copy->bytes_kept, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->bytes_skipped, bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
 }
 

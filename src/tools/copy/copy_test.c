@@ -182,7 +182,7 @@ static void test_failures(void)
  * name. */
 static void test_spared(void)
 {
-    static const char *const kept[] = {"a", "out", "gone", "pipe", "sub/dir/x", "sub/dir/y/z"};
+    static const char *const remaining[] = {"a", "out", "gone", "pipe", "sub/dir/x", "sub/dir/y/z"};
     static const char *const extra[] = {"ou", "out2", "sub/dirs", "sub/di/x"};
     static const char *const folders[] = {
         "spare",        "spare/from",       "spare/from/sub",     "spare/to",
@@ -197,8 +197,8 @@ static void test_spared(void)
     T_EQ("to nothing", symlink("none", at("spare/from/gone")), 0);
     T_EQ("to a folder", symlink("../../to", at("spare/from/sub/dir")), 0);
     T_EQ("pipe", mkfifo(at("spare/from/pipe"), 0644), 0);
-    for (size_t i = 0; i < STK_COUNT(kept) + STK_COUNT(extra); i++) {
-        const char *one = i < STK_COUNT(kept) ? kept[i] : extra[i - STK_COUNT(kept)];
+    for (size_t i = 0; i < STK_COUNT(remaining) + STK_COUNT(extra); i++) {
+        const char *one = i < STK_COUNT(remaining) ? remaining[i] : extra[i - STK_COUNT(remaining)];
 
         snprintf(name, sizeof name, "spare/to/%s", one);
         put(name, 10, 1);
@@ -207,9 +207,9 @@ static void test_spared(void)
     T_EQ("left out", progress.links_left_out, 4);
     T_EQ("spared", progress.files_not_deleted, 5);
     T_EQ("removed", progress.files_removed, STK_COUNT(extra));
-    for (size_t i = 0; i < STK_COUNT(kept); i++) {
-        snprintf(name, sizeof name, "spare/to/%s", kept[i]);
-        T_EQ(kept[i], access(at(name), F_OK), 0);
+    for (size_t i = 0; i < STK_COUNT(remaining); i++) {
+        snprintf(name, sizeof name, "spare/to/%s", remaining[i]);
+        T_EQ(remaining[i], access(at(name), F_OK), 0);
     }
     T_TRUE("clean", sh("rm -r", at("spare"), "", ""));
 }
@@ -229,7 +229,7 @@ static void test_sync_rule(void)
         size_t bytes;
         long source_ns, there_ns; /* after a second */
         time_t there_s;
-        bool kept;
+        bool remaining;
     } rows[] = {
         {"the same", 100, 5, 5, 1000, true},
         {"newer there", 100, 5, 5, 2000, false},
@@ -252,8 +252,8 @@ static void test_sync_rule(void)
         set_time("rule/from/x", 1000, rows[i].source_ns);
         set_time("rule/to/x", rows[i].there_s, rows[i].there_ns);
         T_EQ(rows[i].name, run(same_as, "rule/from", "rule/to"), 0);
-        T_EQ(rows[i].name, progress.files_skipped, rows[i].kept);
-        T_EQ(rows[i].name, same("rule/from", "rule/to"), !rows[i].kept || rows[i].bytes == 0);
+        T_EQ(rows[i].name, progress.files_skipped, rows[i].remaining);
+        T_EQ(rows[i].name, same("rule/from", "rule/to"), !rows[i].remaining || rows[i].bytes == 0);
         T_TRUE("clean", sh("rm -r", at("rule"), "", ""));
     }
 }
@@ -426,11 +426,11 @@ static void damage(const char *path, long offset)
     fclose(file);
 }
 
-static void check_resumed(const char *what, const char *name, uint64_t bytes_kept)
+static void check_resumed(const char *what, const char *name, uint64_t bytes_skipped)
 {
     T_EQ(what, run(flat, name, "resumed"), 0);
     T_TRUE(what, same(name, "resumed"));
-    T_EQ(what, progress.bytes_skipped, bytes_kept);
+    T_EQ(what, progress.bytes_skipped, bytes_skipped);
     T_TRUE(what, sh("! find", at(""), "-name '.stoker-*' | grep .", ""));
 }
 
@@ -464,7 +464,7 @@ static void test_resume(void)
     check_resumed("damage of the second sum", name, PART);
     leave(&copy, &file, left, note);
     T_EQ("cut", truncate(note, 17L * 3 - 1), 0);
-    check_resumed("the second sum is not whole", name, PART);
+    check_resumed("the second checksum is incomplete", name, PART);
     leave(&copy, &file, left, note);
     T_EQ("cut", truncate(note, 17), 0);
     check_resumed("no sum", name, 0);
@@ -615,7 +615,7 @@ static void test_stop(void)
         there += access(at(name), F_OK) == 0;
     }
     T_TRUE("some are there", there > 0 && there < MANY);
-    T_EQ("told", progress.files_done, there);
+    T_EQ("reported", progress.files_done, there);
     T_TRUE("clean", sh("rm -r", at("many"), "", at("few")));
 }
 
@@ -636,7 +636,7 @@ static void test_options(void)
 #define CUT_BYTES(i) (1000u * (i) + 17)
 
 /* Checks that each file below /out after a power cut is complete. */
-static uint32_t check_whole(struct stk_io *world, const uint8_t *bytes)
+static uint32_t check_partial(struct stk_io *world, const uint8_t *bytes)
 {
     static uint8_t found[CUT_BYTES(CUT_FILES) + 1];
     uint32_t there = 0;
@@ -684,11 +684,11 @@ static void test_power_cut(void)
         T_EQ("copy", run_paths(deep, "/in", "/out"), 0);
         T_EQ("all", progress.files_done, CUT_FILES);
         T_EQ("crash", stk_sim_crash_partial(world, seed), 0);
-        there += check_whole(world, bytes);
+        there += check_partial(world, bytes);
         stoker_engine_close(engine);
         engine = before;
     }
-    T_TRUE("some were kept, some not", there > 0 && there < 8 * CUT_FILES);
+    T_TRUE("some persisted, some did not", there > 0 && there < 8 * CUT_FILES);
 }
 
 int main(void)

@@ -93,7 +93,8 @@ static void finish_file(struct stoker_copy *copy, struct stk_copy_file *file, in
 
 static bool may_restart(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
-    return !file->restarted && !file->locked.told && !stk_background_job_is_stopping(&copy->job);
+    return !file->restarted && !file->locked.reported &&
+           !stk_background_job_is_stopping(&copy->job);
 }
 
 /* Reads size and version of a source that changed. Returns false if it is no file any more. */
@@ -119,7 +120,7 @@ static void restart(struct stoker_copy *copy, struct stk_copy_file *file)
     uint64_t reused = atomic_load_explicit(&file->bytes_reused, memory_order_relaxed);
 
     atomic_fetch_sub_explicit(&copy->bytes_done, done, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&copy->bytes_kept, reused, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&copy->bytes_skipped, reused, memory_order_relaxed);
     atomic_store_explicit(&file->bytes_done, 0, memory_order_relaxed);
     atomic_store_explicit(&file->bytes_reused, 0, memory_order_relaxed);
     file->restarted = true;
@@ -165,10 +166,10 @@ static void run_part(struct stoker_copy *copy, const struct work *work, uint8_t 
         file->locked.changed = file->locked.changed || status == STOKER_ERROR_CHANGED;
         file->locked.refused = file->locked.refused || !stk_copy_error_is_resumable(status);
         if (!gone || !may_restart(copy, file)) {
-            if (!file->locked.told && status != STOKER_ERROR_CLOSED) {
+            if (!file->locked.reported && status != STOKER_ERROR_CLOSED) {
                 atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
                 stk_copy_note_locked(copy, STOKER_NOTE_FAILED, file->from, NULL, &error);
-                file->locked.told = true;
+                file->locked.reported = true;
             }
             stk_copy_fail_locked(copy, status, &error);
         }
@@ -194,7 +195,7 @@ static void run_part(struct stoker_copy *copy, const struct work *work, uint8_t 
         if (file->upload_lost && may_restart(copy, file)) {
             restart(copy, file);
         } else if (!restart_changed(copy, file, status)) {
-            if (file->locked.changed && !file->locked.told) { /* it is not there any more */
+            if (file->locked.changed && !file->locked.reported) { /* it is not there any more */
                 (void)stk_copy_fail_changed(file, &error);
                 failed = false;
             }
@@ -311,12 +312,12 @@ static bool is_skipped(struct stoker_copy *copy, struct stk_copy_file *file, uin
 {
     uint64_t bytes = needs_slot(file) ? copy->options.part_bytes : STK_COPY_SMALL_BYTES;
     uint8_t *buffer = needs_slot(file) ? acquire_buffer(copy, bytes) : small;
-    bool kept = finish_skipped(copy, file, (struct stk_view){buffer, bytes});
+    bool skipped = finish_skipped(copy, file, (struct stk_view){buffer, bytes});
 
     if (buffer != small) {
         release_buffer(copy, buffer, bytes);
     }
-    return kept;
+    return skipped;
 }
 
 /* Notes the action for a file, or for objects to be removed. */

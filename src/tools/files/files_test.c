@@ -79,7 +79,7 @@ static void test_read(void)
     T_EQ("within", ranges[0].result, 4);
     T_EQ("cut", ranges[1].result, 1);
     T_EQ("behind", ranges[2].result + ranges[3].result, 0);
-    T_EQ("whole", stoker_file_read(file, 0, all, 10, &error), 10);
+    T_EQ("complete", stoker_file_read(file, 0, all, 10, &error), 10);
     T_EQ("bytes", memcmp(many, all + 3, 4) == 0 && many[4] == all[9], 1);
     T_EQ("bytes", (uint8_t)all[9], byte_of(9));
     ranges[2].file = NULL;

@@ -47,7 +47,7 @@ static const struct row {
     {"S3 Express", "s3://x--usw2-az1--x-s3/key", {"AWS_REGION=eu-west-3"}, 0, "S3", "anonymous", "",
      "https://x--usw2-az1--x-s3.s3express-usw2-az1.us-west-2.amazonaws.com", 0, 9, "zone",
      "us-west-2"},
-    {"S3 Express, its zone not told", "s3://x--xyz-az1--x-s3", {NULL}, 0, "S3", "anonymous", "",
+    {"S3 Express, zone unknown", "s3://x--xyz-az1--x-s3", {NULL}, 0, "S3", "anonymous", "",
      "", 0, 9, "is unknown: set AWS_REGION", NULL},
     {"S3 Express, by the region that is set", "s3://x--xyz-az1--x-s3/key",
      {"AWS_REGION=eu-west-3", "AWS_USE_FIPS_ENDPOINT=true"}, 0, "S3", "anonymous", "",
@@ -119,7 +119,7 @@ static const struct row {
 
 static void check(const struct row *row)
 {
-    static struct stoker_creds told;
+    static struct stoker_creds explained;
     struct stoker_error error = {0};
     int status;
 
@@ -135,26 +135,26 @@ static void check(const struct row *row)
         *value = 0;
         setenv(text, value + 1, 1);
     }
-    told.struct_size = sizeof told;
-    status = stoker_creds_explain(row->url, &told, &error);
+    explained.struct_size = sizeof explained;
+    status = stoker_creds_explain(row->url, &explained, &error);
     T_EQ(row->name, status, row->status);
     if (status < 0) {
         T_ERROR(row->name, &error);
     }
-    T_TRUE(row->name, !memmem(&told, sizeof told, CANARY, strlen(CANARY)));
+    T_TRUE(row->name, !memmem(&explained, sizeof explained, CANARY, strlen(CANARY)));
     T_TRUE(row->name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
-    T_STR(row->name, told.service, row->service);
-    T_STR(row->name, told.kind, row->kind);
-    T_HAS(row->name, told.from, row->from);
-    T_STR(row->name, told.endpoint, row->endpoint);
-    T_HAS(row->name, told.endpoint_from, row->says ? row->says : "");
-    T_STR(row->name, told.region, row->region ? row->region : told.region);
-    T_EQ(row->name, told.step_count, row->count);
-    for (uint32_t i = 0; i < told.step_count; i++) {
-        uint32_t verdict = told.steps[i].verdict;
+    T_STR(row->name, explained.service, row->service);
+    T_STR(row->name, explained.kind, row->kind);
+    T_HAS(row->name, explained.from, row->from);
+    T_STR(row->name, explained.endpoint, row->endpoint);
+    T_HAS(row->name, explained.endpoint_from, row->says ? row->says : "");
+    T_STR(row->name, explained.region, row->region ? row->region : explained.region);
+    T_EQ(row->name, explained.step_count, row->count);
+    for (uint32_t i = 0; i < explained.step_count; i++) {
+        uint32_t verdict = explained.steps[i].verdict;
         T_EQ(row->name, verdict == STOKER_CREDS_USED, i + 1 == row->used);
-        T_TRUE(row->name, told.steps[i].source[0] && verdict != 0);
-        T_TRUE(row->name, told.steps[i].reason[0] || verdict == STOKER_CREDS_NOT_TRIED);
+        T_TRUE(row->name, explained.steps[i].source[0] && verdict != 0);
+        T_TRUE(row->name, explained.steps[i].reason[0] || verdict == STOKER_CREDS_NOT_TRIED);
         T_TRUE(row->name, row->used == 0 || i < row->used || verdict == STOKER_CREDS_NOT_TRIED);
     }
 }
@@ -175,13 +175,13 @@ static void write_config(void)
 
 static void test_misuse(void)
 {
-    static struct stoker_creds told;
+    static struct stoker_creds explained;
     struct stoker_error error = {0};
 
-    told.struct_size = 8;
-    T_EQ("size", stoker_creds_explain("s3://b/k", &told, &error), STOKER_ERROR_ARGUMENT);
+    explained.struct_size = 8;
+    T_EQ("size", stoker_creds_explain("s3://b/k", &explained, &error), STOKER_ERROR_ARGUMENT);
     T_EQ("NULL", stoker_creds_explain("s3://b/k", NULL, &error), STOKER_ERROR_ARGUMENT);
-    T_EQ("no URL", stoker_creds_explain(NULL, &told, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("no URL", stoker_creds_explain(NULL, &explained, &error), STOKER_ERROR_ARGUMENT);
 }
 
 int main(void)

@@ -23,7 +23,7 @@ static const struct row {
      STOKER_LOCATION_SAME, 0},
     {"other zone", "S3 Express", "us-west-2", "usw2-az1", "Amazon", "us-west-2", "usw2-az2",
      STOKER_LOCATION_OTHER_ZONE, 0},
-    {"zone not told", "S3 Express", "us-west-2", "usw2-az1", "Amazon", "us-west-2", "",
+    {"zone unknown", "S3 Express", "us-west-2", "usw2-az1", "Amazon", "us-west-2", "",
      STOKER_LOCATION_SAME, 0},
     {"zone afar", "S3 Express", "us-west-2", "usw2-az1", "Amazon", "us-east-1", "use1-az1",
      STOKER_LOCATION_OTHER_REGION, 2},

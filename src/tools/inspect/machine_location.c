@@ -26,18 +26,19 @@ static bool ask_ec2(struct stk_credential_chain *search, const struct stk_ec2_me
                     const char *path, const char *token, char name[64])
 {
     struct stk_auth_request *auth = stk_ec2_metadata_request(STK_HTTP_GET, service, path, token);
-    bool told;
+    bool has_answer;
 
     if (auth) {
         auth->tries = 1;
     }
-    told = auth && stk_auth_request_send(search, auth, "the instance's metadata", NULL) == 0 &&
-           auth->code == 200 && is_name(auth->text, 64);
-    if (told) {
+    has_answer = auth &&
+                 stk_auth_request_send(search, auth, "the instance's metadata", NULL) == 0 &&
+                 auth->code == 200 && is_name(auth->text, 64);
+    if (has_answer) {
         memcpy(name, auth->text, strlen(auth->text) + 1);
     }
     stk_auth_request_close(auth);
-    return told;
+    return has_answer;
 }
 
 static int find_aws(struct stk_credential_chain *search, struct stk_machine_location *where)

@@ -99,7 +99,7 @@ static int64_t read_epoch(struct stoker_engine *engine, uint8_t *pixels)
 }
 
 /* Counters belong to the engine, whose workers may still decode images of a closed loader: so the
- * test asks the data set. */
+ * test reads from the data set. */
 static bool has_marks(struct stoker_engine *engine)
 {
     struct stoker_dataset *dataset = NULL;

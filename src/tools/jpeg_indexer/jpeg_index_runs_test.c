@@ -207,7 +207,7 @@ static const struct wrong_row {
 
 static void check_wrong(struct stoker_engine *engine, struct stk_io *world)
 {
-    struct stk_view whole = t_bytes(world, MARKS);
+    struct stk_view full_marks = t_bytes(world, MARKS);
     struct stoker_jpeg_indexer_progress progress = {0};
 
     T_EACH(wrong_row, row, wrong_rows)
@@ -216,11 +216,11 @@ static void check_wrong(struct stoker_engine *engine, struct stk_io *world)
         T_EQ(row->name, marker_run(engine, TAR, 0, true, &progress), 0);
         T_EQ(row->name, progress.mismatches, row->wrong);
         T_EQ(row->name, progress.first_mismatch, row->wrong ? row->first : STOKER_NO_SAMPLE);
-        T_EQ("put", t_put(world, MARKS, whole.data, whole.bytes), 0);
+        T_EQ("put", t_put(world, MARKS, full_marks.data, full_marks.bytes), 0);
     }
     rewrite(world, SAME, 0, MANY - 1);
     T_EQ("fewer samples", marker_run(engine, TAR, 0, true, &progress), STOKER_ERROR_CHANGED);
-    t_drop(whole);
+    t_drop(full_marks);
 }
 
 static void test_many(void)
@@ -387,7 +387,7 @@ static void check_failures(struct stoker_engine *engine, struct stk_io *world,
 
     for (size_t i = 0; i < STK_COUNT(rules); i++) {
         T_EQ("rule", stk_sim_add_rule(world, &rules[i]), 0);
-        T_EQ("told", run_plain(dataset, &error), i ? -EIO : -ENOSPC);
+        T_EQ("reported", run_plain(dataset, &error), i ? -EIO : -ENOSPC);
         check_left(engine, world, budget);
         T_TRUE("none", !exists(world, MARKS));
     }
@@ -401,12 +401,12 @@ static void check_failures(struct stoker_engine *engine, struct stk_io *world,
         stk_mem_fail_nth(n);
         status = run_plain(dataset, &error);
         stk_mem_fail_nth(0);
-        T_TRUE("told", status == 0 || status == -ENOMEM);
+        T_TRUE("reported", status == 0 || status == -ENOMEM);
         check_left(engine, world, budget);
-        T_TRUE("whole", status < 0 || exists(world, MARKS));
+        T_TRUE("complete", status < 0 || exists(world, MARKS));
         status =
             stk_jpeg_index_open(&marks, world, MARKS, stk_index_identity(dataset->index), &error);
-        T_TRUE("whole, or not there", status == 0 || status == -ENOENT);
+        T_TRUE("complete, or absent", status == 0 || status == -ENOENT);
         stk_jpeg_index_close(marks);
     }
     T_EQ("remove", stk_io_remove(world, MARKS, NULL), 0);

@@ -21,7 +21,7 @@ struct report {
     struct stk_bad_sample_file *lines, *records; /* owned; NULL: not there */
 };
 
-static int fail_with_list(struct stk_left_out *left, bool whole, struct stoker_error *error);
+static int fail_with_list(struct stk_left_out *left, bool has_list, struct stoker_error *error);
 
 int stk_left_out_open(struct stk_left_out *left, const struct stk_left_out_options *options,
                       const struct stk_staging *staging, const char *pattern,
@@ -328,12 +328,12 @@ static int report_end(struct report *report, int status, struct stoker_error *er
     return status;
 }
 
-/* whole: all shards are complete; else lists the samples found so far. Without `skip`, that is the
- * first one, which is the same for any number of threads. */
-static int fail_with_list(struct stk_left_out *left, bool whole, struct stoker_error *error)
+/* has_list: all shards are complete; else lists the samples found so far. Without `skip`, that is
+ * the first one, which is the same for any number of threads. */
+static int fail_with_list(struct stk_left_out *left, bool has_list, struct stoker_error *error)
 {
     struct report report;
-    int status = report_open(&report, left, whole && left->count > 0, error);
+    int status = report_open(&report, left, has_list && left->count > 0, error);
 
     for (uint64_t i = 0; status == 0 && left->losses && i < left->losses->count; i++) {
         status = report_loss(&report, stk_tar_losses_get(left->losses, i), error);

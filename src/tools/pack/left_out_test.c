@@ -472,7 +472,7 @@ enum way { FAIL, KILL, POWER, SOME, WAYS };
  * same list. */
 static void test_every_call(enum way way)
 {
-    static const char *const names[] = {"fail", "kill", "power cut", "some names kept"};
+    static const char *const names[] = {"fail", "kill", "power cut", "some names persist"};
     static char want_list[TEXT_MAX];
     const char *is_long = getenv("STOKER_TEST_LONG"); /* then each call, and both retries */
     uint8_t want[32], digest[32];

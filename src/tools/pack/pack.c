@@ -35,7 +35,7 @@ struct stoker_pack {
     _Atomic bool is_shuffled;
     bool is_default_order; /* shuffle was left out */
     _Atomic uint64_t shards, shards_done, samples, samples_done, bytes, bytes_done;
-    _Atomic uint64_t shards_kept, samples_kept, bytes_kept, resized, copied;
+    _Atomic uint64_t shards_resumed, samples_resumed, bytes_resumed, resized, copied;
     _Atomic uint64_t retries;
 };
 
@@ -177,9 +177,9 @@ static void fill_progress(struct stoker_pack *pack, struct stoker_pack_progress 
     full.samples_done = pack->samples_done;
     full.bytes = pack->bytes;
     full.bytes_done = pack->bytes_done;
-    full.shards_resumed = pack->shards_kept;
-    full.samples_resumed = pack->samples_kept;
-    full.bytes_resumed = pack->bytes_kept;
+    full.shards_resumed = pack->shards_resumed;
+    full.samples_resumed = pack->samples_resumed;
+    full.bytes_resumed = pack->bytes_resumed;
     full.resized = pack->resized;
     full.copied = pack->copied;
     full.samples_left_out = pack->left.count;
@@ -302,7 +302,7 @@ static int find_complete(struct stoker_pack *pack, struct stoker_error *error)
     int status = stk_staging_manifest(&pack->staging, &manifest, error);
 
     if (status == 0) {
-        pack->samples_done = pack->samples_kept = manifest.samples;
+        pack->samples_done = pack->samples_resumed = manifest.samples;
         status = stk_left_out_resume_list(&pack->left, &manifest, error);
         stk_manifest_deinit(&manifest);
     }
@@ -451,15 +451,15 @@ static int write_shards(struct stoker_pack *pack, struct stoker_error *error)
             pack->todo[todo++] = i;
         } else {
             stk_left_out_shard_reused(&pack->left, i, done.left_out.count);
-            pack->shards_kept++;
-            pack->samples_kept += done.samples;
-            pack->bytes_kept += done.bytes;
+            pack->shards_resumed++;
+            pack->samples_resumed += done.samples;
+            pack->bytes_resumed += done.bytes;
         }
         stk_shard_done_deinit(&done);
     }
-    pack->shards_done = pack->shards_kept;
-    pack->samples_done = pack->samples_kept;
-    pack->bytes_done = pack->bytes_kept;
+    pack->shards_done = pack->shards_resumed;
+    pack->samples_done = pack->samples_resumed;
+    pack->bytes_done = pack->bytes_resumed;
     pack->phase = STOKER_PACK_WRITING;
     status = status < 0 ? status : stk_left_out_check_limit(&pack->left, error);
     return status < 0 ? status

@@ -126,7 +126,7 @@ static int pack(struct stoker_engine *engine, const struct settings *settings,
 static const struct settings usual = {.shard_bytes = SHARD_BYTES};
 
 /* The destination is consistent in itself and with the source. */
-static void check_whole(const char *name, struct stk_io *world, uint64_t sample_count)
+static void check_packed(const char *name, struct stk_io *world, uint64_t sample_count)
 {
     struct stk_manifest manifest = {0};
     struct stoker_error error = {0};
@@ -242,7 +242,7 @@ static void test_folder(void)
     T_EQ("samples", progress.samples_done, PICTURES);
     T_TRUE("several shards", progress.shards > 3 && progress.shards_done == progress.shards);
     T_EQ("as planned", progress.bytes_done, progress.bytes);
-    check_whole("folder", world, PICTURES);
+    check_packed("folder", world, PICTURES);
     check_samples(engine);
     stoker_engine_close(engine);
 }
@@ -293,7 +293,7 @@ static void test_tars(void)
         make_tars(world, packed);
         T_EQ("tars", pack(engine, &usual, &progress, &error), 0);
         T_STR("tars", error.what, "");
-        check_whole("tars", world, 12);
+        check_packed("tars", world, 12);
         T_EQ("open", open_source(engine, destination, &dataset, &error), 0);
         T_EQ("sample", stoker_dataset_sample(dataset, 6, key, sizeof key, members, &count, &error),
              0);
@@ -381,7 +381,7 @@ static void test_refusals(void)
         if (row->want < 0) {
             T_ERROR(row->name, &error);
         } else {
-            check_whole(row->name, world, PICTURES);
+            check_packed(row->name, world, PICTURES);
         }
         stoker_engine_close(engine);
     }
@@ -454,9 +454,9 @@ static void test_goes_on(void)
         T_EQ("full", pack(engine, &usual, &progress, &error), -ENOSPC);
         T_STR("full", error.shard, full.path);
         T_EQ("goes on", pack(engine, &usual, &progress, &error), 0);
-        T_TRUE("keeps what is whole",
+        T_TRUE("keeps complete shards",
                progress.shards_resumed >= 1 && progress.samples_resumed >= 1);
-        check_whole("goes on", world, kind == 0 ? PICTURES : 12);
+        check_packed("goes on", world, kind == 0 ? PICTURES : 12);
         stoker_engine_close(engine);
     }
 }
@@ -466,7 +466,7 @@ enum way { FAIL, KILL, POWER, SOME, WAYS };
 /* Every call of the seam in turn; after it, a run without faults ends with the same bytes. */
 static void test_every_call(enum way way)
 {
-    static const char *const names[] = {"fail", "kill", "power cut", "some names kept"};
+    static const char *const names[] = {"fail", "kill", "power cut", "some names persist"};
     uint8_t want[32], digest[32];
     uint64_t failures = 0, n;
 
@@ -499,7 +499,7 @@ static void test_every_call(enum way way)
         if (is_there(world, destination)) {
             struct stk_listing listing = {0};
 
-            T_EQ("a final name is whole or it is not there",
+            T_EQ("a final name is complete or absent",
                  stk_io_list(world, destination, &listing, NULL), 0);
             T_TRUE(names[way], listing.count >= 7);
             stk_listing_free(&listing);
@@ -554,7 +554,7 @@ static void test_every_allocation(void)
             T_EQ("and then", pack(engine, &usual, &progress, &error), 0);
             T_STR("and then", error.where, "");
         }
-        check_whole("memory", world, PICTURES);
+        check_packed("memory", world, PICTURES);
         stoker_engine_close(engine);
     }
     printf("memory: %llu failures\n", (unsigned long long)failures);
@@ -584,7 +584,7 @@ static void test_close(void)
     if (!is_there(world, destination)) {
         T_EQ("goes on", pack(engine, &usual, &progress, &error), 0);
     }
-    check_whole("close", world, PICTURES);
+    check_packed("close", world, PICTURES);
     stoker_engine_close(engine);
 }
 

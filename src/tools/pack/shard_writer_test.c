@@ -54,7 +54,7 @@ static void check_resume_key(const struct stoker_shard_writer *writer)
     }
 }
 
-static uint64_t told; /* the last position */
+static uint64_t position_before; /* the last position */
 
 /* Writes the rest, from its position; returns the status of the first failure. */
 static int write_all(struct stoker_engine *engine, struct stoker_error *error)
@@ -66,7 +66,7 @@ static int write_all(struct stoker_engine *engine, struct stoker_error *error)
         check_resume_key(writer);
         for (uint64_t i = stoker_shard_writer_position(writer); status == 0 && i < SAMPLES; i++) {
             status = add_sample(writer, (unsigned)i, error);
-            told = stoker_shard_writer_position(writer);
+            position_before = stoker_shard_writer_position(writer);
         }
         status = status < 0 ? status : stoker_shard_writer_commit(writer, error);
     }
@@ -259,7 +259,7 @@ static void check_position(struct stoker_engine *engine)
     struct stoker_shard_writer *writer = NULL;
 
     T_EQ("open", open_writer(engine, &writer, NULL), 0);
-    T_TRUE("what position counts stays", stoker_shard_writer_position(writer) >= told);
+    T_TRUE("what position counts stays", stoker_shard_writer_position(writer) >= position_before);
     stoker_shard_writer_close(writer);
 }
 
@@ -267,7 +267,8 @@ enum way { FAIL, KILL, POWER, SOME, MEMORY, WAYS };
 
 static void test_every(enum way way)
 {
-    static const char *const names[] = {"fail", "kill", "power cut", "some names kept", "memory"};
+    static const char *const names[] = {"fail", "kill", "power cut", "some names persist",
+                                        "memory"};
     uint8_t want[32] = {0}, digest[32];
     uint64_t failures = 0, n;
     int passes = 0;
@@ -281,7 +282,7 @@ static void test_every(enum way way)
         stk_mem_fail_nth(way == MEMORY ? n : 0);
         stk_sim_fail_nth(world, way == FAIL ? n : 0);
         stk_sim_kill_nth(world, way >= KILL && way <= SOME ? n : 0);
-        told = 0;
+        position_before = 0;
         status = write_all(engine, &error);
         stk_mem_fail_nth(0);
         stk_sim_fail_nth(world, 0);

@@ -1,7 +1,7 @@
 /* Goal: a data set whose folder has its final name is complete after a power cut, whichever of the
- * changed names the disk kept, and has no files of unfinished work.
+ * changed names the disk stored, and has no files of unfinished work.
  * Method: two small simulated shards; a power cut at each call of a commit, each with many choices
- * of the names that are kept (stk_sim_crash_partial); the next run ends with the same bytes.
+ * of the names that persist (stk_sim_crash_partial); the next run ends with the same bytes.
  * Without one of the syncs of the folder (in stk_index_write, before the manifest; in
  * rename_to_destination) some choice keeps the manifest, or the folder's name, without the files
  * that it stands for; shard_writer_test.c tests the sync between. Covers staging.c and

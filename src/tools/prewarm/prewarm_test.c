@@ -411,8 +411,8 @@ static void test_dropped_again(void)
         {"pages go on", {PIECE, 8192, 4096, 4096, 0}, 3, 4096},
         {"it is warm", {0}, 0, 0},
         {"a page is cold", {4096, 0}, 1, 0},
-        {"nobody tells any more", {PIECE, -ENOSYS}, 1, 0},
-        {"nobody tells", {-ENOSYS, -ENOSYS}, 1, 0},
+        {"the kernel stops reporting", {PIECE, -ENOSYS}, 1, 0},
+        {"nobody counts", {-ENOSYS, -ENOSYS}, 1, 0},
     };
     static const char *const paths[] = {SMALL};
 
@@ -463,9 +463,9 @@ static void test_broken(void)
     T_ERROR("broken", &error);
     options.paths = paths;
     options.path_count = 2;
-    T_EQ("the first failure is told", run(engine, &options, &progress, &error), -ENOENT);
-    T_HAS("the first failure is told", error.where, paths[0]);
-    T_EQ("the first failure is told", progress.files_failed, 1);
+    T_EQ("the first failure is reported", run(engine, &options, &progress, &error), -ENOENT);
+    T_HAS("the first failure is reported", error.where, paths[0]);
+    T_EQ("the first failure is reported", progress.files_failed, 1);
     stoker_engine_close(engine);
 }
 

@@ -55,12 +55,12 @@ static const uint8_t *peek_entry(struct stk_shard_reader *shard_reader)
     if (number >= foot->frame_count) {
         return NULL;
     }
-    if (number >= shard_reader->table.first + shard_reader->table.kept_bytes) {
+    if (number >= shard_reader->table.first + shard_reader->table.entry_count) {
         size_t bytes = (size_t)stk_min(STK_SHARD_READER_ENTRIES, foot->frame_count - number) *
                        foot->entry_bytes;
 
         shard_reader->table.first = number;
-        shard_reader->table.kept_bytes = bytes / foot->entry_bytes;
+        shard_reader->table.entry_count = bytes / foot->entry_bytes;
         if (read_at(shard_reader, stk_zstd_seek_table_entry_offset(foot, number),
                     shard_reader->table.chunk, bytes) != (int64_t)bytes) {
             shard_reader->table.foot.frame_count = 0; /* it is as if there were no table */

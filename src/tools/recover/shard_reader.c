@@ -325,10 +325,10 @@ static int run(struct stk_shard_reader *shard_reader, size_t *used, struct stoke
 /* Fills the buffer with the next piece of complete blocks (the last may be shorter), or a gap. */
 static int fill(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
-    size_t used = shard_reader->kept_bytes;
+    size_t used = shard_reader->carried_bytes;
     int status = 0;
 
-    shard_reader->kept_bytes = 0;
+    shard_reader->carried_bytes = 0;
     while (shard_reader->more == 1 && used < BUFFER_BYTES && !shard_reader->stopped) {
         status = refill(shard_reader, error);
         status = status < 0 ? status : run(shard_reader, &used, error);
@@ -336,7 +336,7 @@ static int fill(struct stk_shard_reader *shard_reader, struct stoker_error *erro
             return status;
         }
         if (shard_reader->gap_ready) { /* the gap first, then what follows it */
-            shard_reader->kept_bytes = used;
+            shard_reader->carried_bytes = used;
             return 0;
         }
     }

@@ -114,9 +114,9 @@ struct stk_shard_reader {
         lookahead; /* of the file, not yet decompressed: lookahead follows compressed */
     uint8_t carry[STK_SHARD_READER_MAGIC_BYTES]; /* if a block ended within such bytes */
     uint64_t compressed_offset,
-        tried_offset;  /* in the file: of compressed; after the last resume point */
-    uint64_t skip;     /* decompressed bytes to skip */
-    size_t kept_bytes; /* bytes of buffer with which the next piece begins */
+        tried_offset;     /* in the file: of compressed; after the last resume point */
+    uint64_t skip;        /* decompressed bytes to skip */
+    size_t carried_bytes; /* bytes of buffer with which the next piece begins */
     bool gap_open, gap_ready, aligning;
     int more;                    /* result of the last call of the library */
     struct stoker_error failure; /* of it */
@@ -129,7 +129,7 @@ struct stk_shard_reader {
         bool comparing;                  /* with the frames as they end */
         uint64_t next, in, out;          /* next entry, and its offsets */
         uint64_t frame_in;               /* end of the last frame */
-        uint64_t first, kept_bytes;      /* entries in the chunk */
+        uint64_t first, entry_count;     /* entries in the chunk */
         uint8_t chunk[STK_SHARD_READER_ENTRY_BYTES * STK_SHARD_READER_ENTRIES];
     } table;
 };

@@ -24,14 +24,14 @@ enum { MEMBERS = 60, ROOM = 4 << 20 };
 static struct t_tar tar;
 static uint8_t packed[ROOM], tail[ROOM];
 
-static const struct tape_row {
+static const struct reader_row {
     const char *name;
     uint32_t packing;
     uint64_t frame_bytes;
     bool index; /* with access points */
     bool no_table;
     bool exact; /* gaps have an end that is known */
-} tape_rows[] = {
+} reader_rows[] = {
     {"gzip", STK_COMPRESSION_GZIP, 0, false, false, false},
     {"gzip, members", STK_COMPRESSION_GZIP, 65536, false, false, false},
     {"gzip, index", STK_COMPRESSION_GZIP, 0, true, false, true},
@@ -63,7 +63,7 @@ static void make_tar(void)
     t_tar_end(&tar);
 }
 
-static size_t pack(const struct tape_row *row)
+static size_t pack(const struct reader_row *row)
 {
     int level = row->packing == STK_COMPRESSION_BZIP2 ? 1 : 0; /* blocks of 100,000 bytes */
     struct stk_compress_options options = {row->packing, level, row->frame_bytes, NULL};
@@ -84,7 +84,7 @@ struct rig {
 };
 
 /* As the indexer makes it, without members. */
-static void make_index(struct rig *rig, const struct tape_row *row, size_t bytes)
+static void make_index(struct rig *rig, const struct reader_row *row, size_t bytes)
 {
     static uint8_t out[ROOM];
     struct stk_index_options options = {.shard_count = 1};
@@ -117,7 +117,7 @@ static void make_index(struct rig *rig, const struct tape_row *row, size_t bytes
     stk_seek_points_builder_close(maker);
 }
 
-static void rig_open(struct rig *rig, const struct tape_row *row, size_t bytes)
+static void rig_open(struct rig *rig, const struct reader_row *row, size_t bytes)
 {
     struct stk_io_options io = {.depth = 8, .read_timeout_ms = 1000};
     struct stoker_engine_options options = {
@@ -151,10 +151,10 @@ struct heard {
     int status;
 };
 
-static bool is_wrong(const struct stk_shard_reader *tape, uint64_t at)
+static bool is_wrong(const struct stk_shard_reader *shard_reader, uint64_t at)
 {
-    for (uint32_t i = 0; i < tape->error_count; i++) {
-        if (at >= tape->errors[i].from && at < tape->errors[i].to) {
+    for (uint32_t i = 0; i < shard_reader->error_count; i++) {
+        if (at >= shard_reader->errors[i].from && at < shard_reader->errors[i].to) {
             return true;
         }
     }
@@ -162,13 +162,13 @@ static bool is_wrong(const struct stk_shard_reader *tape, uint64_t at)
 }
 
 /* exact: whether offsets are the tar's own. first_bad: a byte that is not the tar's, or the end. */
-static void compare(const struct stk_shard_reader *tape, struct heard *heard, bool exact,
+static void compare(const struct stk_shard_reader *shard_reader, struct heard *heard, bool exact,
                     uint64_t *first_bad)
 {
-    for (size_t i = 0; exact && i < tape->piece.bytes; i++) {
-        uint64_t at = tape->offset + i;
+    for (size_t i = 0; exact && i < shard_reader->piece.bytes; i++) {
+        uint64_t at = shard_reader->offset + i;
 
-        if (at < tar.bytes && tape->piece.data[i] == tar.data[at]) {
+        if (at < tar.bytes && shard_reader->piece.data[i] == tar.data[at]) {
             heard->good++;
         } else if (at < *first_bad) {
             *first_bad = at;
@@ -194,7 +194,7 @@ static void listen(const char *name, struct rig *rig, struct heard *heard)
     struct stk_shard_reader_options options = {
         .decompressed_bytes_max = 1ull << 40, .decompression_ratio_max = 1100, .index = rig->index};
     struct stk_read_ahead reader;
-    struct stk_shard_reader tape = {0};
+    struct stk_shard_reader shard_reader = {0};
     struct stoker_error error = {0};
     struct stk_sha256 sha;
     _Atomic uint64_t counter = 0;
@@ -208,56 +208,59 @@ static void listen(const char *name, struct rig *rig, struct heard *heard)
     options.counter = &counter;
     stk_read_ahead_init(&reader, rig->engine);
     event = stk_read_ahead_start(&reader, "/damaged", &error);
-    event = event < 0 ? event : stk_shard_reader_start(&tape, &reader, &options, &error);
+    event = event < 0 ? event : stk_shard_reader_start(&shard_reader, &reader, &options, &error);
     event = event < 0 ? event : STK_SHARD_READER_PIECE;
     while (event > 0) {
-        event = stk_shard_reader_next(&tape, &error);
+        event = stk_shard_reader_next(&shard_reader, &error);
         if (event == STK_SHARD_READER_PIECE) {
-            T_TRUE(name, tape.piece.bytes > 0);
-            compare(&tape, heard, exact, &first_bad);
-            memcpy(tail + heard->behind, tape.piece.data, tape.piece.bytes);
-            heard->behind += tape.piece.bytes;
-            heard->sum =
-                heard->sum * 31 + stk_xxh3_64(tape.piece.data, tape.piece.bytes) + tape.offset;
+            T_TRUE(name, shard_reader.piece.bytes > 0);
+            compare(&shard_reader, heard, exact, &first_bad);
+            memcpy(tail + heard->behind, shard_reader.piece.data, shard_reader.piece.bytes);
+            heard->behind += shard_reader.piece.bytes;
+            heard->sum = heard->sum * 31 +
+                         stk_xxh3_64(shard_reader.piece.data, shard_reader.piece.bytes) +
+                         shard_reader.offset;
         } else if (event == STK_SHARD_READER_GAP) {
-            exact = exact && tape.gap.exact;
-            heard->exact = tape.gap.exact;
+            exact = exact && shard_reader.gap.exact;
+            heard->exact = shard_reader.gap.exact;
             heard->gaps++;
-            heard->before = tape.gap.doubted_from;
-            heard->from = tape.gap.from;
+            heard->before = shard_reader.gap.doubted_from;
+            heard->from = shard_reader.gap.from;
             heard->behind = 0;
-            heard->ended_early = tape.gap.to == UINT64_MAX;
-            heard->lost += heard->ended_early ? 0 : tape.gap.to - tape.gap.from;
-            heard->doubted |= tape.gap.doubted_from < tape.gap.from;
-            heard->sum = heard->sum * 31 + tape.gap.from + tape.gap.to;
-            T_ERROR(name, &tape.gap.error);
-            T_TRUE(name, tape.gap.from % 512 == 0 && tape.gap.doubted_from <= tape.gap.from);
+            heard->ended_early = shard_reader.gap.to == UINT64_MAX;
+            heard->lost += heard->ended_early ? 0 : shard_reader.gap.to - shard_reader.gap.from;
+            heard->doubted |= shard_reader.gap.doubted_from < shard_reader.gap.from;
+            heard->sum = heard->sum * 31 + shard_reader.gap.from + shard_reader.gap.to;
+            T_ERROR(name, &shard_reader.gap.error);
+            T_TRUE(name, shard_reader.gap.from % 512 == 0 &&
+                             shard_reader.gap.doubted_from <= shard_reader.gap.from);
             /* A wrong byte before the gap is in the doubted range, or a checksum of the index
              * detects it; gzip may detect damage late. */
-            T_TRUE(name, first_bad >= tape.gap.doubted_from || is_wrong(&tape, first_bad) ||
-                             (tape.compression == STK_COMPRESSION_GZIP && !rig->index));
+            T_TRUE(name, first_bad >= shard_reader.gap.doubted_from ||
+                             is_wrong(&shard_reader, first_bad) ||
+                             (shard_reader.compression == STK_COMPRESSION_GZIP && !rig->index));
             first_bad = UINT64_MAX;
         }
     }
-    T_TRUE(name, event < 0 || first_bad == UINT64_MAX || is_wrong(&tape, first_bad));
-    heard->wrongs = tape.error_count;
-    for (uint32_t i = 0; i < tape.error_count; i++) {
-        heard->kinds |= 1u << tape.errors[i].kind;
-        heard->doubtful += tape.errors[i].to - tape.errors[i].from;
+    T_TRUE(name, event < 0 || first_bad == UINT64_MAX || is_wrong(&shard_reader, first_bad));
+    heard->wrongs = shard_reader.error_count;
+    for (uint32_t i = 0; i < shard_reader.error_count; i++) {
+        heard->kinds |= 1u << shard_reader.errors[i].kind;
+        heard->doubtful += shard_reader.errors[i].to - shard_reader.errors[i].from;
     }
-    heard->lie = tape.mismatch.what;
-    heard->unpacked = tape.bytes;
+    heard->lie = shard_reader.mismatch.what;
+    heard->unpacked = shard_reader.bytes;
     heard->status = event;
-    if (event == 0 && stk_shard_reader_drain(&tape, &error) == 0) {
+    if (event == 0 && stk_shard_reader_drain(&shard_reader, &error) == 0) {
         check_digest(name, &sha, counter);
     }
-    stk_shard_reader_stop(&tape);
+    stk_shard_reader_stop(&shard_reader);
     stk_read_ahead_deinit(&reader);
 }
 
-static void test_whole(void)
+static void test_undamaged(void)
 {
-    T_EACH(tape_row, row, tape_rows)
+    T_EACH(reader_row, row, reader_rows)
     {
         struct heard heard;
         struct rig rig;
@@ -276,7 +279,7 @@ static void test_whole(void)
 /* A burst in the middle, at many places. */
 static void test_damage(void)
 {
-    T_EACH(tape_row, row, tape_rows)
+    T_EACH(reader_row, row, reader_rows)
     {
         size_t bytes = pack(row);
         uint32_t exact = 0, gaps = 0;
@@ -312,7 +315,7 @@ static void test_damage(void)
 /* Blocks after a damaged one of a single stream: all but that one. */
 static void test_blocks(void)
 {
-    static const struct tape_row row = {
+    static const struct reader_row row = {
         "bzip2, blocks", STK_COMPRESSION_BZIP2, 0, false, false, false};
     size_t bytes = pack(&row);
 
@@ -340,7 +343,7 @@ static void test_ends(void)
 {
     static const struct end_row {
         const char *name;
-        struct tape_row row;
+        struct reader_row row;
         int from_end; /* the byte that is flipped */
         uint32_t kind;
         uint64_t doubtful; /* at least */
@@ -394,7 +397,7 @@ static void test_ends(void)
 /* A wrong seek table costs nothing, and is reported: whatever its entries or its footer contain. */
 static void test_table(void)
 {
-    static const struct tape_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
+    static const struct reader_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
     size_t bytes = pack(&row), entries;
     struct heard heard;
     struct rig rig;
@@ -418,7 +421,7 @@ static void test_table(void)
 /* A table that was wrong is not used after damage: the next data is a frame that was found. */
 static void test_table_that_lied(void)
 {
-    static const struct tape_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
+    static const struct reader_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
 
     for (int lies = 0; lies < 2; lies++) {
         size_t bytes = pack(&row);
@@ -444,7 +447,7 @@ static void test_table_that_lied(void)
 /* The table ends a frame early, and is as it should be otherwise. */
 static void test_table_too_short(void)
 {
-    static const struct tape_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
+    static const struct reader_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
     size_t bytes = pack(&row), count = packed[bytes - 9], entries = bytes - 9 - 8 * count;
     struct heard heard;
     struct rig rig;
@@ -467,7 +470,7 @@ static void test_table_too_short(void)
  * the one before. */
 static void test_block_before(void)
 {
-    static const struct tape_row row = {
+    static const struct reader_row row = {
         "zstd, no checksum", STK_COMPRESSION_ZSTD, 0, false, false, false};
     size_t bytes = ZSTD_compress(packed, ROOM, tar.data, tar.bytes, 3);
     struct heard heard;
@@ -487,7 +490,7 @@ static void test_block_before(void)
  * it. */
 static void test_wrong_in_a_gap(void)
 {
-    static const struct tape_row row = {
+    static const struct reader_row row = {
         "gzip, members", STK_COMPRESSION_GZIP, 65536, false, false, false};
     static uint8_t value[500000];
     struct t_tar noise = tar;
@@ -528,8 +531,8 @@ static void test_wrong_in_a_gap(void)
 /* Blocks that a few bytes unpack to are not unpacked for ever, also after a damaged one. */
 static void test_blocks_of_zeros(void)
 {
-    static const struct tape_row row = {"bzip2, zeros", STK_COMPRESSION_BZIP2, 0, false, false,
-                                        false};
+    static const struct reader_row row = {"bzip2, zeros", STK_COMPRESSION_BZIP2, 0, false, false,
+                                          false};
     struct t_tar noise = tar;
     struct heard heard;
     struct rig rig;
@@ -553,7 +556,7 @@ static void test_blocks_of_zeros(void)
 /* The data before a cut is returned; the end is a gap without an end. */
 static void test_cut(void)
 {
-    T_EACH(tape_row, row, tape_rows)
+    T_EACH(reader_row, row, reader_rows)
     {
         size_t bytes = pack(row);
         struct heard heard;
@@ -572,7 +575,7 @@ static void test_cut(void)
 
 static void test_no_memory(void)
 {
-    T_EACH(tape_row, row, tape_rows)
+    T_EACH(reader_row, row, reader_rows)
     {
         size_t bytes = pack(row);
         struct heard heard;
@@ -600,7 +603,7 @@ static void test_no_memory(void)
 int main(void)
 {
     make_tar();
-    test_whole();
+    test_undamaged();
     test_damage();
     test_blocks();
     test_ends();

@@ -83,9 +83,9 @@ int stk_verify_add_finding(struct stoker_verify *verify, struct stk_verify_findi
             SKIPPED_NAMED_MAX) {
         return 0;
     }
-    if (atomic_fetch_add_explicit(&verify->count.kept, 1, memory_order_relaxed) >=
+    if (atomic_fetch_add_explicit(&verify->count.listed, 1, memory_order_relaxed) >=
         verify->options.findings_max) {
-        atomic_fetch_sub_explicit(&verify->count.kept, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&verify->count.listed, 1, memory_order_relaxed);
         return 0;
     }
     finding = stk_alloc(sizeof *finding + strlen(error->shard) + strlen(error->key) +

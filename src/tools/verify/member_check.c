@@ -303,8 +303,8 @@ int stk_shard_check_cut_member(struct stk_shard_check *check, uint64_t to,
         (void)stk_xxh3_done(check->sum);
     }
     stk_shard_check_mark_bad(check);
-    if (check->members_kept > 0) { /* data after the gap does not belong to it */
-        struct stk_shard_check_member *member = &check->members[check->members_kept - 1];
+    if (check->members_used > 0) { /* data after the gap does not belong to it */
+        struct stk_shard_check_member *member = &check->members[check->members_used - 1];
 
         member->end = stk_min(member->end, to);
     }
@@ -321,7 +321,7 @@ void stk_shard_check_add_doubt(struct stk_shard_check *check, uint64_t from, uin
     if (stk_shard_check_is_verified(check)) {
         return;
     }
-    for (uint32_t i = check->members_kept; i-- > 0 && check->members[i].end > from;) {
+    for (uint32_t i = check->members_used; i-- > 0 && check->members[i].end > from;) {
         uint32_t number = check->members[i].sample;
         struct stk_shard_check_sample *sample =
             number == STK_SHARD_CHECK_NO_SAMPLE ? NULL : &check->samples[number];
@@ -402,7 +402,7 @@ int stk_shard_check_add_damage(struct stk_shard_check *check, uint32_t kind,
  * samples of the shard have (majority by Boyer and Moore, 1981), and if no lost header named it. */
 void stk_shard_check_suspects(struct stk_shard_check *check)
 {
-    uint64_t shape = 0, votes = 0, count = 0, whole = 0;
+    uint64_t shape = 0, votes = 0, count = 0, complete_count = 0;
 
     for (uint32_t i = 0; i < check->keys.count; i++) {
         const struct stk_shard_check_sample *sample = &check->samples[i];
@@ -410,7 +410,7 @@ void stk_shard_check_suspects(struct stk_shard_check *check)
         if (!(sample->flags & STK_CHECK_SAMPLE_DAMAGED)) {
             shape = votes == 0 ? sample->shape : shape;
             votes = sample->shape == shape ? votes + 1 : votes - 1;
-            whole++;
+            complete_count++;
         }
     }
     /* One is left also where none has most. */
@@ -422,7 +422,7 @@ void stk_shard_check_suspects(struct stk_shard_check *check)
         struct stk_shard_check_sample *sample = &check->samples[i];
 
         if ((sample->flags & STK_CHECK_SAMPLE_SUSPECT) &&
-            (2 * count <= whole || sample->shape != shape)) {
+            (2 * count <= complete_count || sample->shape != shape)) {
             sample->flags |= STK_CHECK_SAMPLE_BAD;
         }
         if ((sample->flags & STK_CHECK_SAMPLE_RENAMED) && check->extended) {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KEPT_BYTES_MAX (1ull << 30)
+#define MEMBER_BYTES_MAX (1ull << 30)
 
 static int find_bad_size(struct stk_shard_check *check, struct stoker_error *error);
 
@@ -17,26 +17,26 @@ static int keep_bytes(struct stk_shard_check *check, struct stoker_error *error)
     uint64_t bytes = stk_round_up(check->member.bytes, STK_IO_ALIGN);
     int status;
 
-    if (bytes <= check->kept_data_bytes) {
+    if (bytes <= check->member_data_bytes) {
         return 0;
     }
-    if (check->kept_data) {
-        stk_pages_free(check->kept_data, check->kept_data_bytes);
-        stk_budget_release(&engine->budget, check->kept_data_bytes);
-        check->kept_data = NULL;
-        check->kept_data_bytes = 0;
+    if (check->member_data) {
+        stk_pages_free(check->member_data, check->member_data_bytes);
+        stk_budget_release(&engine->budget, check->member_data_bytes);
+        check->member_data = NULL;
+        check->member_data_bytes = 0;
     }
     status = stk_engine_reserve(engine, bytes, engine->options.read_timeout_ms, "a member's bytes",
                                 error);
     if (status < 0) {
         return status;
     }
-    check->kept_data = stk_pages_alloc(bytes);
-    if (!check->kept_data) {
+    check->member_data = stk_pages_alloc(bytes);
+    if (!check->member_data) {
         stk_budget_release(&engine->budget, bytes);
         return stk_fail_memory(error, "samples of a shard");
     }
-    check->kept_data_bytes = bytes;
+    check->member_data_bytes = bytes;
     return 0;
 }
 
@@ -123,7 +123,7 @@ int stk_shard_check_add_data(struct stk_shard_check *check, struct stk_view piec
     if (!check->member.picture || status < 0) {
         return status;
     }
-    if (check->member.bytes > KEPT_BYTES_MAX) {
+    if (check->member.bytes > MEMBER_BYTES_MAX) {
         return find_bad_size(check, error);
     }
     if (check->member.held == 0 && piece.bytes == check->member.bytes) {
@@ -134,21 +134,21 @@ int stk_shard_check_add_data(struct stk_shard_check *check, struct stk_view piec
         status = keep_bytes(check, error);
     }
     if (status == 0) {
-        memcpy(check->kept_data + check->member.held, piece.data, piece.bytes);
+        memcpy(check->member_data + check->member.held, piece.data, piece.bytes);
         check->member.held += piece.bytes;
     }
     return status;
 }
 
-int stk_shard_check_end_member(struct stk_shard_check *check, bool whole,
+int stk_shard_check_end_member(struct stk_shard_check *check, bool complete,
                                struct stoker_error *error)
 {
     struct stoker_error cause = {0};
     int status;
 
     check->member.open = false;
-    if (whole) {
-        struct stk_view bytes = {check->kept_data, check->member.held};
+    if (complete) {
+        struct stk_view bytes = {check->member_data, check->member.held};
 
         status = check->member.summing ? compare_sum(check, error) : 0;
         if (status == 0 && check->member.picture) {

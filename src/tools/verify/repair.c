@@ -133,7 +133,7 @@ static int write_copy(struct stk_shard_check *check, struct copy *copy, struct s
 int stk_repair_shard(struct stk_shard_check *check, uint64_t object, struct stoker_error *error)
 {
     struct stoker_verify *verify = check->verify;
-    struct stk_repair_result *result = &verify->mended[object];
+    struct stk_repair_result *result = &verify->repaired_objects[object];
     struct copy copy = {0};
     const char *why, *advice = "";
     uint64_t dropped = 0, unproven = 0;
@@ -192,7 +192,7 @@ static int compare_ranges(const void *left, const void *right)
 static int plan(struct stk_shard_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
                 struct stoker_error *error)
 {
-    for (uint32_t i = 0; i < check->members_kept; i++) {
+    for (uint32_t i = 0; i < check->members_used; i++) {
         const struct stk_shard_check_member *member = &check->members[i];
 
         if ((member->sample == STK_SHARD_CHECK_NO_SAMPLE ||
@@ -345,7 +345,7 @@ int stk_repair_finish(struct stoker_verify *verify, struct stk_verify_findings *
 void stk_repair_abandon(struct stoker_verify *verify)
 {
     for (uint64_t i = 0; i < verify->objects.count; i++) {
-        char *path = verify->mended[i].state == STK_REPAIR_WRITTEN
+        char *path = verify->repaired_objects[i].state == STK_REPAIR_WRITTEN
                          ? with_ending(stk_source_files_path(&verify->objects, i), ending_repair)
                          : NULL;
 
@@ -408,13 +408,13 @@ static int rename_repaired(struct stoker_verify *verify, uint64_t object,
 
     stk_free(repaired);
     if (status == 0) {
-        verify->mended[object].state = STK_REPAIR_RENAMED;
+        verify->repaired_objects[object].state = STK_REPAIR_RENAMED;
         stk_verify_indexes_mark_stale(verify, object);
         atomic_fetch_add_explicit(&verify->count.repaired, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&verify->count.dropped, verify->mended[object].dropped,
+        atomic_fetch_add_explicit(&verify->count.dropped, verify->repaired_objects[object].dropped,
                                   memory_order_relaxed);
-        atomic_fetch_add_explicit(&verify->count.unproven, verify->mended[object].unproven,
-                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&verify->count.unproven,
+                                  verify->repaired_objects[object].unproven, memory_order_relaxed);
     }
     return status;
 }
@@ -428,7 +428,7 @@ static int abandon_copy(struct stoker_verify *verify, struct stk_verify_findings
                           : stk_fail_memory(error, "repair");
 
     stk_free(repaired);
-    verify->mended[object].state = STK_REPAIR_NONE;
+    verify->repaired_objects[object].state = STK_REPAIR_NONE;
     return status < 0 ? status
                       : leave_shard(verify, findings, object,
                                     "not repaired: SHARD.original exists from an earlier repair",
@@ -442,7 +442,7 @@ static int finish_tars(struct stoker_verify *verify, struct stk_verify_findings 
     int status = 0;
 
     for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
-        struct stk_repair_result *result = &verify->mended[i];
+        struct stk_repair_result *result = &verify->repaired_objects[i];
         struct stk_manifest_shard values = {.bytes = result->bytes, .samples = result->samples};
 
         if (result->state != STK_REPAIR_WRITTEN) {
@@ -463,7 +463,7 @@ static int finish_tars(struct stoker_verify *verify, struct stk_verify_findings 
     status = sync_roots(verify, error);
     status = status < 0 ? status : stk_manifest_roots_write(verify, error);
     for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
-        if (verify->mended[i].state == STK_REPAIR_WRITTEN) {
+        if (verify->repaired_objects[i].state == STK_REPAIR_WRITTEN) {
             status = rename_repaired(verify, i, error);
         }
     }
@@ -527,7 +527,7 @@ static int finish_files(struct stoker_verify *verify, struct stk_verify_findings
         /* "./" and "../": the name of a folder next to them is unknown. */
         bool named = root > 1 && path[root - 1] == '/' && path[root - 2] != '.';
 
-        if (verify->mended[i].state != STK_REPAIR_MOVE_FILE) {
+        if (verify->repaired_objects[i].state != STK_REPAIR_MOVE_FILE) {
             continue;
         }
         status =

@@ -51,7 +51,7 @@ static uint64_t repair_failing(bool seam, bool packed, uint64_t n)
                                         is_file(world, original, tars[0].data, tars[0].bytes));
     if (n == 0) {
         T_EQ("it is repaired", run.progress.repaired, 1);
-        T_TRUE("and kept", is_file(world, original, tars[0].data, tars[0].bytes));
+        T_TRUE("and retained", is_file(world, original, tars[0].data, tars[0].bytes));
     }
     stoker_engine_close(engine);
     t_tar_free(&tars[0]);

@@ -27,9 +27,9 @@ void stk_shard_check_deinit(struct stk_shard_check *check)
     stk_free(check->samples);
     stk_free(check->members);
     stk_free(check->ranges);
-    if (check->kept_data) {
-        stk_pages_free(check->kept_data, check->kept_data_bytes);
-        stk_budget_release(&check->verify->engine->budget, check->kept_data_bytes);
+    if (check->member_data) {
+        stk_pages_free(check->member_data, check->member_data_bytes);
+        stk_budget_release(&check->verify->engine->budget, check->member_data_bytes);
     }
 }
 
@@ -105,13 +105,13 @@ int stk_shard_check_add_member(struct stk_shard_check *check, const struct stk_t
     if (!check->verify->options.repair) {
         return 0;
     }
-    members = stk_shard_check_grow(check->members, check->members_kept, &check->member_capacity,
+    members = stk_shard_check_grow(check->members, check->members_used, &check->member_capacity,
                                    sizeof *members);
     if (!members) {
         return stk_fail_memory(error, "samples of a shard");
     }
     check->members = members;
-    members[check->members_kept++] = (struct stk_shard_check_member){
+    members[check->members_used++] = (struct stk_shard_check_member){
         step->header, stk_round_up(step->offset + step->bytes, 512),
         check->member.keyed ? check->sample : STK_SHARD_CHECK_NO_SAMPLE};
     return 0;

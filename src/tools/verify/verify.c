@@ -121,7 +121,7 @@ static int report_problems(struct stoker_verify *verify, struct stk_verify_findi
     };
     int status = 0;
 
-    for (uint64_t i = 0; i < verify->objects.problem_kept && status == 0; i++) {
+    for (uint64_t i = 0; i < verify->objects.problems_listed && status == 0; i++) {
         const struct stk_source_problem *problem = &verify->objects.problems[i];
         struct stoker_error cause = {0};
 
@@ -171,9 +171,10 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
                     : verify->objects.count);
     verify->locked.stages = stk_alloc(verify->stage_count, sizeof *verify->locked.stages);
     if (verify->options.repair) {
-        verify->mended = stk_alloc(verify->objects.count, sizeof *verify->mended);
+        verify->repaired_objects =
+            stk_alloc(verify->objects.count, sizeof *verify->repaired_objects);
     }
-    if (!verify->locked.stages || (verify->options.repair && !verify->mended)) {
+    if (!verify->locked.stages || (verify->options.repair && !verify->repaired_objects)) {
         return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "%llu shards",
                         (unsigned long long)verify->objects.count);
     }
@@ -196,7 +197,7 @@ void stoker_verify_close(struct stoker_verify *verify)
         stk_verify_findings_deinit(&verify->locked.stages[i].findings);
     }
     stk_free(verify->locked.stages);
-    stk_free(verify->mended);
+    stk_free(verify->repaired_objects);
     stk_manifest_roots_deinit(verify);
     if (verify->named) {
         stk_dataset_release(verify->named);
@@ -248,8 +249,8 @@ static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t en
         }
         check.damage = 0;
         status = stk_shard_check_file(&check, i, error);
-        if (verify->mended && check.damage > 0 && !check.broken) {
-            verify->mended[i].state = STK_REPAIR_MOVE_FILE;
+        if (verify->repaired_objects && check.damage > 0 && !check.broken) {
+            verify->repaired_objects[i].state = STK_REPAIR_MOVE_FILE;
         }
         atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
     }
@@ -359,7 +360,7 @@ int stoker_verify_progress(struct stoker_verify *verify, struct stoker_verify_pr
     full.members = atomic_load_explicit(&verify->count.members, memory_order_relaxed);
     full.findings = atomic_load_explicit(&verify->count.findings, memory_order_relaxed);
     full.notes = atomic_load_explicit(&verify->count.notes, memory_order_relaxed);
-    full.findings_kept = atomic_load_explicit(&verify->count.kept, memory_order_relaxed);
+    full.findings_kept = atomic_load_explicit(&verify->count.listed, memory_order_relaxed);
     full.repaired = atomic_load_explicit(&verify->count.repaired, memory_order_relaxed);
     full.dropped = atomic_load_explicit(&verify->count.dropped, memory_order_relaxed);
     full.skipped = atomic_load_explicit(&verify->count.skipped, memory_order_relaxed);

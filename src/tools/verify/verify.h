@@ -165,11 +165,11 @@ struct stoker_verify {
     uint64_t bytes_total;
     struct stk_manifest_roots roots;
     struct stk_repair_result
-        *mended; /* owned: one for each object, written by its round; repair only */
+        *repaired_objects; /* owned: one for each object, written by its round; repair only */
     struct stk_background_job job; /* job.changed: a stage is done */
     struct {
-        _Atomic uint64_t shards, bytes, samples, members, findings, notes, kept, repaired, dropped,
-            unproven, skipped;
+        _Atomic uint64_t shards, bytes, samples, members, findings, notes, listed, repaired,
+            dropped, unproven, skipped;
     } count;
     struct { /* under job.lock */
         struct stk_verify_stage
@@ -301,10 +301,10 @@ struct stk_shard_check {
         extra_extensions; /* sample and extension, if `run` is full or members may be apart */
 
     struct stk_shard_check_member *members; /* owned; for repair only, as ranges */
-    uint32_t members_kept, member_capacity;
+    uint32_t members_used, member_capacity;
     struct stk_repair_range *ranges; /* owned */
     uint32_t range_count, range_capacity;
-    uint64_t damage;                    /* findings that repair mends */
+    uint64_t damage;                    /* findings that repair removes */
     struct stk_string_table unnamed;    /* files without a key: targets of hard links */
     struct stk_shard_check_link *links; /* owned */
     uint32_t link_count, link_capacity;
@@ -318,8 +318,8 @@ struct stk_shard_check {
         uint64_t header, offset, bytes, held;
         char key[256], extension[64];
     } member;
-    uint8_t *kept_data; /* owned: a member that does not fit in one block */
-    uint64_t kept_data_bytes;
+    uint8_t *member_data; /* owned: a member that does not fit in one block */
+    uint64_t member_data_bytes;
 };
 
 /* ---- shard_check.c ---- */
@@ -362,8 +362,8 @@ void stk_shard_check_suspects(struct stk_shard_check *check);
 
 int stk_shard_check_add_data(struct stk_shard_check *check, struct stk_view piece,
                              struct stoker_error *error);
-/* whole: all of the member's bytes were added; else the shard ends inside the member. */
-int stk_shard_check_end_member(struct stk_shard_check *check, bool whole,
+/* complete: all of the member's bytes were added; else the shard ends inside the member. */
+int stk_shard_check_end_member(struct stk_shard_check *check, bool complete,
                                struct stoker_error *error);
 
 /* ---- shard_check_state.c: used by all of the above, by index_check.c and repair.c ---- */

@@ -1,7 +1,7 @@
 /* Fuzz of verify.c, tar_walk.c, shard_check.c, picture_check.c, manifest_check.c, index_check.c and
  * repair.c: any bytes as a shard, as the index or as the manifest of a good shard. The last byte
  * chooses which. No crash, no hang; a finding says what and where; a repaired shard is clean, and
- * the old bytes are kept; a clean data set can be opened. */
+ * the old bytes stay; a clean data set can be opened. */
 #include "engine/engine.h"
 #include "io/sim/sim.h"
 
@@ -35,7 +35,7 @@ static void make_good(void)
 }
 
 struct outcome {
-    uint64_t unrepaired, kept;
+    uint64_t unrepaired, listed;
     struct stoker_verify_progress progress;
 };
 
@@ -85,11 +85,11 @@ static void run(struct stoker_engine *engine, bool deep, bool repair, struct out
             STK_ASSERT(found.what[0] && found.advice[0] && found.shard[0] && found.status < 0);
             STK_ASSERT(strcmp(stoker_finding_name(found.kind), "unknown") != 0);
             outcome->unrepaired += found.kind == STOKER_FINDING_UNREPAIRED;
-            outcome->kept++;
+            outcome->listed++;
         }
     }
     STK_ASSERT(stoker_verify_progress(verify, &outcome->progress) == 0);
-    STK_ASSERT(outcome->progress.findings_kept == outcome->kept);
+    STK_ASSERT(outcome->progress.findings_kept == outcome->listed);
     stoker_verify_close(verify);
     if (outcome->progress.findings == 0) {
         check_opens(engine, outcome->progress.samples);

@@ -22,9 +22,9 @@ static const struct damage_row {
     long long offset; /* wanted: from the data of that member; -1: none is looked at */
     int left;         /* samples that repair leaves; -1: it is not tried */
 } damage_rows[] = {
-    {"whole", NONE, 0, 0, 0, false, false, 0, 0, "", -1, SAMPLES},
-    {"whole, deep", NONE, 0, 0, 0, true, false, 0, 0, "", -1, SAMPLES},
-    {"whole, packed", NONE, 0, 0, 0, true, true, 0, 0, "", -1, SAMPLES},
+    {"complete", NONE, 0, 0, 0, false, false, 0, 0, "", -1, SAMPLES},
+    {"complete, deep", NONE, 0, 0, 0, true, false, 0, 0, "", -1, SAMPLES},
+    {"complete, compressed", NONE, 0, 0, 0, true, true, 0, 0, "", -1, SAMPLES},
     {"header", FLIP, 2, 1, -512, false, false, STOKER_FINDING_HEADER, STOKER_ERROR_CORRUPT, "",
      -512 + 148, SAMPLES - 1},
     {"header of the first", FLIP, 0, 0, -400, false, false, STOKER_FINDING_HEADER,
@@ -460,10 +460,10 @@ static void test_bounds(void)
     while ((status = stoker_verify_next(verify, 1000, &finding, &error)) != 0) {
         count += status == 1;
     }
-    T_EQ("kept", count, 2);
+    T_EQ("retained", count, 2);
     T_EQ("progress", stoker_verify_progress(verify, &progress), 0);
     T_EQ("counted", progress.findings, SAMPLES);
-    T_EQ("kept", progress.findings_kept, 2);
+    T_EQ("retained", progress.findings_kept, 2);
     stoker_verify_close(verify);
     T_EQ("open", stoker_verify_open(&verify, engine, &options, &error), 0);
     stoker_verify_close(verify); /* at once */

@@ -1,15 +1,15 @@
-/* test/settled.h: the blocks of memory that remain after close. What was closed ends in the
+/* test/idle_blocks.h: the blocks of memory that remain after close. What was closed ends in the
  * background: a worker may free a loader, and an engine its last thread, a moment later.
  * Owner: the test. Threads: one. Memory: none. Bound: none. */
-#ifndef TEST_SETTLED_H
-#define TEST_SETTLED_H
+#ifndef TEST_IDLE_BLOCKS_H
+#define TEST_IDLE_BLOCKS_H
 
 #include "base/mem.h"
 
 #include <unistd.h>
 
 /* Waits until no more blocks are freed, and returns how many are alive. */
-static inline int64_t t_settled_alive(void)
+static inline int64_t t_idle_blocks(void)
 {
     int64_t alive = stk_mem_alive();
 
