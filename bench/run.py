@@ -217,7 +217,7 @@ def bench_raw(args, table):
     measure.warm_up(measure.data_files(args.data, "tars/*.tar"))
     candidates = [("webdataset, dicts of bytes", "raw-webdataset", []),
                   ("stoker, bytes", "raw-stoker", ["--give", "bytes"]),
-                  ("stoker, lent views", "raw-stoker", ["--give", "views"])]
+                  ("stoker, borrowed views", "raw-stoker", ["--give", "views"])]
     for turn in range(args.runs):
         say(f"round {turn + 1} of {args.runs}")
         for row, peer, more in candidates:

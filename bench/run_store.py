@@ -17,7 +17,7 @@ Beside objects and cpu stand their floors (bench/store_floor.c, compiled here): 
 memory that was touched before, by recv alone, and by libcurl alone.
 
 The servers are started here, by python/tests/servers.py (nginx with Lua, Ceph; root), and share
-the cores with whoever is measured. Every round runs each candidate once, in a process of its own;
+the cores with the measured program. Every round runs each candidate once, in a process of its own;
 the table has medians. A round's seconds begin when the imports are done.
 """
 import argparse

@@ -32,7 +32,7 @@ class Model(torch.nn.Module):
         self.label = ""
 
     def forward(self, image, labels, id):
-        print(f"{self.told}: samples {id.tolist()}", flush=True)
+        print(f"{self.label}: samples {id.tolist()}", flush=True)
         scores = self.layer(image.flatten(1))
         return {"loss": torch.nn.functional.cross_entropy(scores, labels), "logits": scores}
 

@@ -53,6 +53,15 @@ CALLS = [
 ]
 # Programs that speak to the user and own their process: they may call what they like.
 PROGRAMS = {"cli", "fault", "programs/cli", "programs/fault_proxy"}
+# Words that stood for terms of the field in an early version, and the term for each. Formats and
+# names of the system that contain one are in the list of exceptions.
+WORDS = {"told": "reported", "untold": "unknown", "brought": "prefetched", "errand": "request",
+         "errands": "requests", "desk": "queue", "purse": "budget", "lent": "borrowed",
+         "mend": "repair", "mends": "repairs", "mended": "repaired", "nobody": "none",
+         "somebody": "another process", "whoever": "the process that", "stranger": "other user",
+         "strangers": "other users", "believe": "trust", "believes": "trusts",
+         "believed": "trusted"}
+WORD = re.compile(r"(?<![A-Za-z])(?<!CURLOPT_)(" + "|".join(WORDS) + r")(?![A-Za-z])", re.I)
 UNSAFE = "strcpy strcat sprintf vsprintf strtok atoi atol atof gets"
 
 Finding = namedtuple("Finding", "path line rule name advice")
@@ -142,6 +151,9 @@ def check_text(source):
         mark = re.search(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b", line)
         if mark:
             yield number, "leftover", mark[1], "do it now, or write an issue"
+        for word in WORD.findall(line) if source.name != "tidy.py" else ():
+            yield (number, "word", word.lower(), f"'{word}': use the term of the field, like "
+                   f"'{WORDS[word.lower()]}'")
 
 
 def check_c(source):

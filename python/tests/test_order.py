@@ -263,7 +263,7 @@ def test_find(data):
             there = rows(folder, *words, "--epoch", line["epoch"], "--at", line["step"])
             assert line in there and line["key"] == key
     assert "no sample has this key" in subprocess.run(
-        [command(), "order", folder, "--find", "nobody"], capture_output=True, check=False
+        [command(), "order", folder, "--find", "absent"], capture_output=True, check=False
     ).stderr.decode()
 
 

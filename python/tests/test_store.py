@@ -217,7 +217,7 @@ WRONG = [
     ("s3://data/tars/no-*.tar", {}, stoker.Error, ["s3://data/tars/no-*.tar"]),
     ("s3://data/tars/train-000.tar", {"AWS_SECRET_ACCESS_KEY": "another0canary"}, stoker.IOError,
      ["s3://data/tars/train-000.tar", "403", "SignatureDoesNotMatch", "the server expects"]),
-    ("s3://data/tars", {"AWS_ACCESS_KEY_ID": "nobody"}, stoker.IOError,
+    ("s3://data/tars", {"AWS_ACCESS_KEY_ID": "unknown"}, stoker.IOError,
      ["s3://data/tars", "403", "InvalidAccessKeyId", "does not know"]),
     ("s3://data/tars/train-000.tar", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, stoker.IOError,
      ["127.0.0.1:1", "connect"]),

@@ -56,7 +56,7 @@ def xml(root, *fields):
     return answer(200, f"<?xml version=\"1.0\"?><{root}>{inner}</{root}>")
 
 
-NOBODY = {"fault": "etag", "value": ""}
+NO_ETAG = {"fault": "etag", "value": ""}
 ETAG = {"ETag": '"11111111111111111111111111111111"'}
 OTHERS = {**ETAG, "x-amz-checksum-crc64nvme": "AAAAAAAAAAE="}
 FAULTS = {
@@ -133,7 +133,7 @@ FAULTS = {
     "put, 200 with an error": (SMALL, fault("error-body"), FAILS),
     # A part.
     "part, another ETag": (PART_2, fault("etag", value='"' + "0" * 32 + '"'), FAILS),
-    "part, no ETag": (PART_2, NOBODY, FAILS),
+    "part, no ETag": (PART_2, NO_ETAG, FAILS),
     "part, a huge ETag": (PART_2, fault("etag", value='"' + "e" * 3000 + '"'), FAILS),
     "part, 200 of another server": (PART_2, answer(200, "<html>welcome</html>"), FAILS),
     "part, 403": (PART_2, status(403), FAILS),

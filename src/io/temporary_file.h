@@ -4,7 +4,7 @@
  *   open --resize, write to data--> finish --read--> close
  *
  * Its space is reserved, so that a full disk is an error of open or resize, and no signal later. A
- * file system that cannot reserve space is only asked for its free space.
+ * file system that cannot reserve space only reports its free space.
  * Owner: the caller; close accepts a zeroed struct. Threads: one until finish; then reads by any.
  * Memory: pages of the file. Bound: the free space of the file system, less a tenth. */
 #ifndef IO_TEMPORARY_FILE_H

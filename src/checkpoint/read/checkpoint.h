@@ -3,7 +3,7 @@
  *   path --find--> manifest --check--> files: length, header, root --load--> ranges of tensors
  *
  * A load reads the leaves that its ranges touch, each once, hashes them, and copies only what was
- * asked for. A leaf that one range covers is read into the caller's buffer directly.
+ * requested. A leaf that one range covers is read into the caller's buffer directly.
  * Owner: the caller; a load holds its checkpoint. Threads: any; those of a load are its own.
  * Memory: headers and hashes of all files; two blocks of 16 MiB for each thread of a load.
  * Descriptors: those of io/descriptor_budget.h, and one for each thread.

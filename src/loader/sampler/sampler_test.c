@@ -408,7 +408,7 @@ static void test_files(void)
 
 /* A table is of one data set and one choice: another one under its name is not taken, also
  * where both have as many samples. */
-static void test_strangers(void)
+static void test_foreign_tables(void)
 {
     struct stoker_sampler_options options[2] = {{.where = "label == 2"}, {.where = "label == 4"}};
     struct stk_io *world;
@@ -615,7 +615,7 @@ int main(void)
     test_failed_again();
     test_draws();
     test_files();
-    test_strangers();
+    test_foreign_tables();
     test_classes();
     test_damage();
     test_runs();

@@ -259,7 +259,7 @@ def named(url):
     yield "role with two sources", sts, (
         "[default]\n" + role + "source_profile = s\ncredential_source = Environment\n"), (
         "[s]\n" + static("AKS")), None
-    yield "role of nobody", sts, "[default]\n" + role + "source_profile = s\n", "[t]\n", None
+    yield "role without a source", sts, "[default]\n" + role + "source_profile = s\n", "[t]\n", None
     yield "role of one without keys", sts, "[default]\n" + role + (
         "source_profile = s\n[profile s]\nregion = x\n"), "", None
     yield "role refused", sts, "[default]\nrole_arn = refused\nsource_profile = s\n", (
@@ -349,11 +349,11 @@ def ask(profile):
 def check_cache(theirs):
     """We left the files as botocore did: what is refreshed for its owner alone, the rest untouched,
     and nothing beside them."""
-    for name, told in theirs.items():
+    for name, expected in theirs.items():
         ours = json.loads(cached(name).read_text())
         ends = [time.mktime(time.strptime(each.pop("expiresAt"), "%Y-%m-%dT%H:%M:%SZ"))
-                for each in (ours, told)]
-        assert ours == told and abs(ends[0] - ends[1]) < 1800, (name, ours, told, ends)
+                for each in (ours, expected)]
+        assert ours == expected and abs(ends[0] - ends[1]) < 1800, (name, ours, expected, ends)
         assert (ours["accessToken"] != REFRESHED[name]["accessToken"]) == (name == "past")
     assert cached("past").stat().st_mode & 0o777 == 0o600
     assert all(path.suffix == ".json" for path in cached("past").parent.iterdir())

@@ -39,9 +39,9 @@ class Key:
     def __init__(self):
         self.pem = subprocess.run(["openssl", "genrsa", "2048"], check=True, capture_output=True,
                                   text=True).stdout
-        told = subprocess.run(["openssl", "rsa", "-noout", "-modulus"], input=self.pem, check=True,
-                              capture_output=True, text=True).stdout
-        self.modulus = int(told.strip().partition("=")[2], 16)
+        modulus = subprocess.run(["openssl", "rsa", "-noout", "-modulus"], input=self.pem,
+                                 check=True, capture_output=True, text=True).stdout
+        self.modulus = int(modulus.strip().partition("=")[2], 16)
 
     def claims(self, assertion):
         signed, _, signature = assertion.rpartition(".")
@@ -60,8 +60,8 @@ class Key:
 class Services(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def answer(self, code, told):
-        body = json.dumps(told).encode()
+    def answer(self, code, reply):
+        body = json.dumps(reply).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Metadata-Flavor", "Google")
@@ -147,9 +147,9 @@ def google(url, key):
     def exchanged(token, **more):
         return token_of("/sts", *sorted({**form, "subject_token": token, **more}.items()))
 
-    asked = {"grant_type": "refresh_token", "client_id": "ci", "client_secret": "c s&=",
+    fields = {"grant_type": "refresh_token", "client_id": "ci", "client_secret": "c s&=",
              "refresh_token": "1//rt"}
-    refreshed = token_of("/token", *sorted(asked.items()))
+    refreshed = token_of("/token", *sorted(fields.items()))
     place = "application-credentials"
     yield "nothing", {}, None, "none", ""
     yield "user", {}, user, place, refreshed
@@ -190,7 +190,7 @@ def google(url, key):
     yield "a header in plain text", {}, {**external, "credential_source": plain}, "error", ""
     yield "another of another", {}, {**another, "source_credentials": {
         **another, "source_credentials": user}}, "error", ""
-    yield "another of nobody", {}, another, "error", ""
+    yield "another without source credentials", {}, another, "error", ""
     yield "machine", {"NO_GCE_CHECK": "", "GCE_METADATA_HOST": url[7:],
                       "GCE_METADATA_IP": url[7:]}, None, "metadata-server", token_of(
         "machine", READ_WRITE)

@@ -31,7 +31,7 @@ static const struct name {
 };
 
 static struct t_server server;
-/* of sockets: the addresses to which they believe to be connected */
+/* by socket: the address that libcurl requested, before the test replaced it */
 static _Atomic uint32_t peers[FDS];
 static _Atomic uint32_t inner; /* requests for /inner */
 

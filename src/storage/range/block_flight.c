@@ -10,7 +10,7 @@
 #define POLL_MIN_NS 1000000ull
 #define POLL_MAX_NS 10000000ull
 #define TURN_NS 50000000ull        /* how often a waiting flight asks for the turn */
-#define WAIT_MAX_NS 30000000000ull /* for a block of another process; then the store is asked */
+#define WAIT_MAX_NS 30000000000ull /* for a block of another process; then the store is read */
 
 static void on_download(struct stk_operation *operation, const struct stk_http_response *response);
 

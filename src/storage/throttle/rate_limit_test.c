@@ -299,7 +299,7 @@ static void test_outage(void)
         start = sim.good;
         go_on(&sim, 2000);
         T_TRUE(row->name, sim.good - start >= 256); /* the samples of a batch */
-        printf("%s: %llu asked in its last second, %llu good in the 2 s behind it,", row->name,
+        printf("%s: %llu requested in its last second, %llu good in the 2 s behind it,", row->name,
                (unsigned long long)probes, (unsigned long long)(sim.good - start));
         go_on(&sim, 2000);
         start = sim.good;

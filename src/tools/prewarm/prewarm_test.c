@@ -412,7 +412,7 @@ static void test_dropped_again(void)
         {"it is warm", {0}, 0, 0},
         {"a page is cold", {4096, 0}, 1, 0},
         {"the kernel stops reporting", {PIECE, -ENOSYS}, 1, 0},
-        {"nobody counts", {-ENOSYS, -ENOSYS}, 1, 0},
+        {"no counts", {-ENOSYS, -ENOSYS}, 1, 0},
     };
     static const char *const paths[] = {SMALL};
 
