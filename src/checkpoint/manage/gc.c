@@ -376,7 +376,7 @@ static int count_shared(const struct stoker_checkpoint_list *list,
     int status = 0;
 
     for (size_t i = 0; status == 0 && i < list->count; i++) {
-        if (list->entries[i].status == STOKER_CHECKPOINT_COMMITTED && list->entries[i].kept) {
+        if (list->entries[i].status == STOKER_CHECKPOINT_COMMITTED && list->entries[i].retained) {
             status = add_shared_names(place, &list->entries[i], &names, &count, &capacity, error);
         }
     }
