@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import errno
 import os
 import shutil
@@ -360,7 +361,8 @@ class StokerFileSystem(AbstractFileSystem):
         self, rpath: Any, lpath: Any, recursive: bool = False, callback: Any = None,
         maxdepth: int | None = None, **options: Any,
     ) -> Any:
-        """As in fsspec; refuses keys that would be written outside of ``lpath``."""
+        """As in fsspec; refuses keys that would be written outside of ``lpath``, and symbolic links
+        in ``lpath`` that lead out of it."""
         if recursive or not isinstance(rpath, (str, os.PathLike)) or has_magic(os.fspath(rpath)):
             given = [rpath] if isinstance(rpath, (str, os.PathLike)) else list(rpath)
             for one in given:
@@ -370,21 +372,31 @@ class StokerFileSystem(AbstractFileSystem):
                 for name in names:
                     _check_key(name)
         more = {} if callback is None else {"callback": callback}
+        if isinstance(lpath, (str, os.PathLike)):
+            options["root"] = os.path.abspath(lpath)
         return super().get(rpath, lpath, recursive=recursive, maxdepth=maxdepth, **more, **options)
 
     def get_file(
-        self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **_: Any
+        self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None,
+        root: str | None = None, **_: Any,
     ) -> None:
+        """root: no symbolic link below this folder leads out of it."""
         if outfile is None and hasattr(lpath, "write"):
             outfile = lpath
         if outfile is not None:
             with self.open(rpath) as file:
                 shutil.copyfileobj(file, outfile, _STEP)
-        elif self.isdir(rpath):
-            os.makedirs(lpath, exist_ok=True)
+            return
+        url = self.url_of(rpath)
+        name = "" if root is None else os.path.relpath(os.path.abspath(lpath), root)
+        below = name != "." and name.split("/")[0] not in ("", "..")
+        if self.isdir(rpath):
+            _make_folder(root if below else os.path.abspath(lpath), name if below else "")
+        elif below and url.endswith(f"/{name}"):
+            self._copy(url[: -len(name) - 1], root, callback, names=(os.fsencode(name),))
         else:
             os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
-            self._copy(self.url_of(rpath), lpath, callback)
+            self._copy(url, lpath, callback)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         if not self.isdir(path1):
@@ -459,6 +471,25 @@ class _Mover:
             return
         names = [os.fsencode(self._fs.url_of(path)) for path in (path1, path2)]
         files.run(self._fs._native, _stoker.MOVE, names[:1], names[1], workers=8)
+
+
+def _make_folder(root: str, name: str) -> None:
+    """Creates root/name, but nothing below a symbolic link: the copy of a file checks it."""
+    os.makedirs(root, exist_ok=True)
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    try:
+        for part in filter(None, name.split("/")):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=folder)
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+            try:
+                below = os.open(part, flags, dir_fd=folder)
+            except NotADirectoryError:
+                return
+            os.close(folder)
+            folder = below
+    finally:
+        os.close(folder)
 
 
 def _check_key(name: str) -> None:

@@ -148,6 +148,24 @@ def test_get_of_fsspec_stays_in_its_folder(bucket, tmp_path):  # noqa: F811
     assert (tmp_path / "one").read_bytes() == b"x"
 
 
+def test_get_of_fsspec_and_a_link(bucket, tmp_path):  # noqa: F811
+    """A folder of the destination is a link that leads out of it."""
+    filesystem = pytest.importorskip("stoker.fsspec_filesystem").StokerFileSystem()
+    for key in ("src/b", "src/in/c", "src/sub/a"):
+        bucket.put_object(Bucket=bucket.name, Key=key, Body=b"new")
+    write(tmp_path / "safe/a", b"data")
+    (tmp_path / "out/other").mkdir(parents=True)
+    (tmp_path / "out/in").symlink_to("other")
+    (tmp_path / "out/sub").symlink_to("../safe")
+    with pytest.raises(OSError, match="symbolic link"):
+        filesystem.get(f"s3/{bucket.name}/src/", f"{tmp_path}/out/", recursive=True)
+    assert (tmp_path / "safe/a").read_bytes() == b"data"
+    (tmp_path / "out/sub").unlink()
+    filesystem.get(f"s3/{bucket.name}/src/", f"{tmp_path}/out/", recursive=True)
+    assert (tmp_path / "out/sub/a").read_bytes() == b"new"
+    assert (tmp_path / "out/other/c").read_bytes() == b"new"
+
+
 # ---- daily work ----
 
 

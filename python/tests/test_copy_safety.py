@@ -4,11 +4,13 @@ it names."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 from test_cli import COMMAND
@@ -108,6 +110,68 @@ def test_cp_names_left_out_files(place):
     assert reported["left_out"] == ["src/emu"] and reported["links_left_out"] == 1
     report = stoker.cp("src", "out", recursive=True)
     assert [(entry.kind, entry.name) for entry in report.entries] == [("left out", "src/emu")]
+
+
+# ---- a destination that another process changes ----
+
+
+def swap(folder, link):
+    """Replaces a folder by a link, as another user of a shared folder may do."""
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to(link)
+
+
+@pytest.mark.parametrize("command", ["cp", "sync"])
+def test_a_folder_of_the_destination_becomes_a_link(place, command):
+    for number in range(12):
+        write(place / f"src/sub/{number:02}", bytes(60_000))
+    words = [command, *(["-r"] if command == "cp" else []), "--bandwidth", "400K", "src", "out"]
+    with subprocess.Popen([COMMAND, *words], stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + WAIT
+        while not (place / "out/sub/00").exists() and time.monotonic() < until:
+            time.sleep(0.005)
+        swap(place / "out/sub", place / "precious")
+        text = process.communicate(timeout=WAIT)[1]
+    assert process.returncode == 3 and "symbolic link" in text, text
+    assert os.listdir(place / "precious") == ["a"]
+    assert len(os.listdir(place / "out/moved")) < 12
+
+
+SWAPPER = """
+import ctypes
+exchange = ctypes.CDLL(None).renameat2
+while True:
+    for folder in b"now/out/sub", b"now/src/sub":
+        exchange(-100, folder, -100, folder + b"-link", 2)
+"""
+
+
+@pytest.mark.parametrize("call", [
+    lambda turn: stoker.cp(f"{turn}/src", f"{turn}/out", recursive=True),
+    lambda turn: stoker.sync(f"{turn}/src", f"{turn}/out", compare="checksum", delete=True),
+    lambda turn: stoker.mv(f"{turn}/src", f"{turn}/out", recursive=True),
+])
+def test_folders_and_links_change_places_all_the_time(place, call):
+    """A file that is written, renamed or removed through a link is one of `safe`."""
+    names = [str(number) for number in range(8)]
+    for name in names:
+        write(place / "safe" / name, b"safe")
+    process = subprocess.Popen([sys.executable, "-c", SWAPPER])
+    try:
+        for turn in range(40):
+            for name in names:
+                write(place / f"{turn}/src/sub" / name, b"data")
+            (place / f"{turn}/out/sub").mkdir(parents=True)
+            for folder in ("src", "out"):
+                (place / f"{turn}/{folder}/sub-link").symlink_to(place / "safe")
+            (place / "next").symlink_to(str(turn))
+            (place / "next").rename(place / "now")
+            with contextlib.suppress(stoker.Error, OSError):
+                call(turn)
+            assert below(place / "safe") == dict.fromkeys(names, b"safe"), turn
+    finally:
+        process.kill()
+        process.wait()
 
 
 # ---- one file for another ----

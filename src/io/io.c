@@ -197,6 +197,22 @@ uint64_t stk_io_leaked_bytes(struct stk_io *io)
     return io->table->leaked_bytes(io);
 }
 
+int stk_io_open_beneath(struct stk_io *io, const char *folder, struct stk_io **io_out,
+                        struct stoker_error *error)
+{
+    *io_out = io;
+    return io->table->write->open_beneath
+               ? io->table->write->open_beneath(io, folder, io_out, error)
+               : 0;
+}
+
+void stk_io_close_beneath(struct stk_io *io, struct stk_io *beneath)
+{
+    if (beneath && beneath != io) {
+        beneath->table->close(beneath);
+    }
+}
+
 int stk_io_create(struct stk_io *io, const char *path, bool exclusive, struct stk_output **out_out,
                   struct stoker_error *error)
 {

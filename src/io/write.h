@@ -69,7 +69,22 @@ struct stk_write_table {
                           const uint64_t *mtime_ns, struct stoker_error *error);
     int (*copy_attributes)(struct stk_io *io, const char *from, struct stk_output *out,
                            struct stoker_error *error); /* NULL: files have none */
+    int (*open_beneath)(struct stk_io *io, const char *folder, struct stk_io **io_out,
+                        struct stoker_error *error); /* NULL: there are no links */
 };
+
+/* Opens an io for the names beneath a folder: for paths that begin with `folder`, no symbolic link
+ * leads a call out of it, also if another process puts one in at any time. Such a call fails with
+ * -ELOOP. A link as the last component is used as by the other functions of this header; only
+ * stk_io_stat_path follows it. Other paths, and reads of files and folders, are as with `io`, which
+ * may be such an io, too, and must outlive this one.
+ * remove_tree and remove_below have their own rule. Call only functions of this header,
+ * stk_io_stat_path, stk_io_open_file and stk_io_list with it. Its outputs are closed before it.
+ * close_beneath: NULL is allowed, and `io`, which open_beneath sets after a failure and for file
+ * systems that have no links. */
+int stk_io_open_beneath(struct stk_io *io, const char *folder, struct stk_io **io_out,
+                        struct stoker_error *error);
+void stk_io_close_beneath(struct stk_io *io, struct stk_io *beneath);
 
 /* Creates a file with mode 0666 less the umask. exclusive: fails with -EEXIST if the path exists;
  * else an existing file is truncated. Never follows a link in the last component. */

@@ -85,6 +85,7 @@ void stk_posix_stat_convert(const struct stat *from, struct stk_stat *to);
 /* As open(2), but waits if there are too many open files (io/descriptor_budget.h). Returns a
  * descriptor or -errno. */
 int stk_posix_open(const char *path, int flags, uint32_t mode);
+int stk_posix_open_at(int folder, const char *name, int flags, uint32_t mode);
 /* Sets the size and mount of a file, whose fd and is_network are set. */
 void stk_posix_set_mount(struct stk_posix_file *file, const struct stat *stat);
 bool stk_posix_file_mount_of(struct stk_file *file, struct stk_mount_info *mount_out);
@@ -150,8 +151,36 @@ void stk_thread_queue_wake(struct stk_io *io, struct stk_queue *queue);
 /* posix_write.c: files that are written; for both backends. */
 extern const struct stk_write_table stk_posix_write_table;
 
-/* posix_attributes.c: as stk_io_copy_attributes, to an open file. Returns 0 or -errno. */
+/* posix_file.c: as stk_io_copy_attributes, to an open file. Returns 0 or -errno. */
 int stk_posix_copy_attributes(const char *path, int to);
+
+/* posix_names.c: the arguments of openat(2), renameat(2) and others for a path. Of an io of
+ * stk_io_open_beneath: the last component, in its folder, which was opened without leaving the
+ * root.
+ */
+struct stk_posix_place {
+    int folder; /* AT_FDCWD or a descriptor */
+    bool owned; /* the descriptor */
+    const char *name;
+};
+/* Returns 0 or -errno; -ELOOP if a link leads out of the root. Close the place either way. */
+int stk_posix_place_open(struct stk_io *io, const char *path, struct stk_posix_place *place);
+void stk_posix_place_close(struct stk_posix_place *place);
+int stk_posix_open_beneath(struct stk_io *io, const char *folder, struct stk_io **io_out,
+                           struct stoker_error *error);
+/* The functions of io/write.h of these names. */
+int stk_posix_rename(struct stk_io *io, const char *from, const char *to, bool fresh,
+                     struct stoker_error *error);
+int stk_posix_link(struct stk_io *io, const char *from, const char *to, struct stoker_error *error);
+int stk_posix_make_directory(struct stk_io *io, const char *path, bool fresh,
+                             struct stoker_error *error);
+int stk_posix_remove(struct stk_io *io, const char *path, struct stoker_error *error);
+int stk_posix_sync_directory(struct stk_io *io, const char *path, struct stoker_error *error);
+int stk_posix_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes);
+bool stk_posix_is_link(struct stk_io *io, const char *path);
+/* Syncs again after a signal, which may interrupt a sync on a network mount. */
+int stk_posix_sync_fd(int fd, bool data_only);
+int stk_posix_fail_path(struct stoker_error *error, int number, const char *what, const char *path);
 
 /* remove_tree.c: see stk_io_remove_tree and stk_io_remove_below (io/write.h). */
 struct stk_tree_removal;

@@ -1,5 +1,5 @@
-/* Open files of the POSIX file system: their descriptors, their size and mount, the page cache, and
- * maps. */
+/* Open files of the POSIX file system: their descriptors, their size and mount, the page cache,
+ * maps and attributes. */
 #include "io/posix/posix.h"
 
 #include "base/mem.h"
@@ -9,11 +9,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define NANOSECONDS 1000000000ull
@@ -83,15 +86,20 @@ int stk_posix_file_direct_fd(struct stk_posix_file *file)
     return mine >= 0 ? mine : -1;
 }
 
-int stk_posix_open(const char *path, int flags, uint32_t mode)
+int stk_posix_open_at(int folder, const char *name, int flags, uint32_t mode)
 {
     uint32_t tries = 0;
     int fd;
 
     do {
-        fd = open(path, flags, mode);
+        fd = openat(folder, name, flags, mode);
     } while (fd < 0 && (errno == EINTR || stk_descriptors_retry(errno, &tries)));
     return fd < 0 ? -errno : fd;
+}
+
+int stk_posix_open(const char *path, int flags, uint32_t mode)
+{
+    return stk_posix_open_at(AT_FDCWD, path, flags, mode);
 }
 
 int64_t stk_posix_read_fd(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)
@@ -272,4 +280,65 @@ uint64_t stk_posix_thread_disk_reads(struct stk_io *io)
     (void)io;
     getrusage(RUSAGE_THREAD, &usage);
     return (uint64_t)usage.ru_majflt + (uint64_t)usage.ru_inblock;
+}
+
+/* ---- owner, permissions and extended attributes of a file that replaces another one ---- */
+
+/* Copies one extended attribute. Those of the system (security., trusted.) need privileges. */
+static int copy_xattr(int from, int to, const char *name, void *value)
+{
+    ssize_t bytes = fgetxattr(from, name, value, XATTR_SIZE_MAX);
+
+    if (bytes < 0) {
+        return errno == ENODATA || errno == EPERM ? 0 : -errno;
+    }
+    if (fsetxattr(to, name, value, (size_t)bytes, 0) < 0 &&
+        (strncmp(name, "user.", 5) == 0 || (errno != EPERM && errno != ENOTSUP))) {
+        return -errno;
+    }
+    return 0;
+}
+
+static int copy_xattrs(int from, int to)
+{
+    char *names = stk_alloc(XATTR_LIST_MAX + XATTR_SIZE_MAX, 1);
+    ssize_t bytes;
+    int status = 0;
+
+    if (!names) {
+        return -ENOMEM;
+    }
+    bytes = flistxattr(from, names, XATTR_LIST_MAX);
+    if (bytes < 0 && errno != ENOTSUP && errno != ENOSYS) {
+        status = -errno;
+    }
+    for (ssize_t at = 0; status == 0 && at < bytes; at += (ssize_t)strlen(names + at) + 1) {
+        status = copy_xattr(from, to, names + at, names + XATTR_LIST_MAX);
+    }
+    stk_free(names);
+    return status;
+}
+
+/* The owner first: a change of it removes set-user-ID bits. */
+int stk_posix_copy_attributes(const char *path, int to)
+{
+    struct stat old, new;
+    int from = stk_posix_open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
+    int status = from < 0 ? from : 0;
+
+    if (status == 0 && (fstat(from, &old) < 0 || fstat(to, &new) < 0)) {
+        status = -errno;
+    }
+    if (status == 0 && (old.st_uid != new.st_uid || old.st_gid != new.st_gid) &&
+        fchown(to, old.st_uid, old.st_gid) < 0) {
+        status = -errno;
+    }
+    status = status < 0 ? status : copy_xattrs(from, to);
+    if (status == 0 && fchmod(to, old.st_mode & 07777) < 0) {
+        status = -errno;
+    }
+    if (from >= 0) {
+        close(from);
+    }
+    return status;
 }

@@ -46,17 +46,12 @@ struct lock {
  * pairs. This size was the best of 8, 16, 32, 128 and 512 KiB and unlimited. */
 #define PIECE_BYTES (32u << 10)
 
-static int fail_path(struct stoker_error *error, int number, const char *what, const char *path);
-static int fail_place(struct stoker_error *error, int number, const char *what, const char *place);
-static int open_out(const char *path, bool fresh);
-static int open_lines(const char *path);
-static int sync_fd(int fd, bool data_only);
-static int rename_fresh(const char *from, const char *to);
-static int rename_checked(const char *from, const char *to);
-static int open_lock(const char *path);
-static int open_regular(const char *path, int access, mode_t mode);
-static int hold(int fd, const char *path, bool *real_out);
-static int take_lock(int fd, const char *path, bool *real_out);
+static int open_out(struct stk_io *io, const char *path, bool fresh);
+static int open_lines(struct stk_io *io, const char *path);
+static int open_lock(const struct stk_posix_place *place);
+static int open_regular(const struct stk_posix_place *place, int access, mode_t mode);
+static int hold(int fd, const struct stk_posix_place *place, bool *real_out);
+static int take_lock(int fd, const struct stk_posix_place *place, bool *real_out);
 static void read_holder(int fd, char text[LOCK_TEXT_BYTES]);
 
 static struct out *out_of(struct stk_output *out)
@@ -71,7 +66,7 @@ static struct out *out_new(const char *path, struct stoker_error *error)
     struct out *out = stk_alloc(1, sizeof *out + path_bytes);
 
     if (!out) {
-        fail_path(error, ENOMEM, "cannot create the file", path);
+        stk_posix_fail_path(error, ENOMEM, "cannot create the file", path);
         return NULL;
     }
     memcpy(out->path, path, path_bytes);
@@ -84,7 +79,7 @@ static int out_give(struct out *out, int fd, struct stk_output **out_out,
 {
     out->fd = fd;
     if (fd < 0) {
-        int status = fail_path(error, -fd, "cannot create the file", out->path);
+        int status = stk_posix_fail_path(error, -fd, "cannot create the file", out->path);
 
         stk_free(out);
         return status;
@@ -98,8 +93,7 @@ static int create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
 {
     struct out *out = out_new(path, error);
 
-    (void)io;
-    return out ? out_give(out, open_out(path, fresh), out_out, error) : -ENOMEM;
+    return out ? out_give(out, open_out(io, path, fresh), out_out, error) : -ENOMEM;
 }
 
 static int append(struct stk_io *io, const char *path, struct stk_output **out_out,
@@ -107,8 +101,7 @@ static int append(struct stk_io *io, const char *path, struct stk_output **out_o
 {
     struct out *out = out_new(path, error);
 
-    (void)io;
-    return out ? out_give(out, open_lines(path), out_out, error) : -ENOMEM;
+    return out ? out_give(out, open_lines(io, path), out_out, error) : -ENOMEM;
 }
 
 /* Removes permissions of a file of an earlier run that the new one must not have. */
@@ -124,18 +117,20 @@ static int claim(struct stk_io *io, const char *path, struct stk_output **out_ou
 {
     mode_t wanted = mode ? (mode & 0777) | S_IRUSR | S_IWUSR : 0666;
     struct out *out = out_new(path, error);
+    struct stk_posix_place place;
     struct stat found;
-    int fd = -EAGAIN;
+    int fd;
 
-    (void)io;
     if (!out) {
         return -ENOMEM;
     }
+    fd = stk_posix_place_open(io, path, &place);
+    fd = fd < 0 ? fd : -EAGAIN;
     for (uint32_t i = 0; fd == -EAGAIN && i < LOCK_TRIES; i++) {
-        fd = open_regular(path, O_WRONLY | O_CREAT, wanted);
+        fd = open_regular(&place, O_WRONLY | O_CREAT, wanted);
         if (fd >= 0) {
             bool real;
-            int status = hold(fd, path, &real);
+            int status = hold(fd, &place, &real);
 
             status = status == 0 && fstat(fd, &found) < 0 ? -errno : status;
             status = status == 0 && mode ? narrow(fd, &found, wanted) : status;
@@ -145,6 +140,7 @@ static int claim(struct stk_io *io, const char *path, struct stk_output **out_ou
             }
         }
     }
+    stk_posix_place_close(&place);
     if (fd == -EBUSY || fd == -EAGAIN) {
         stk_free(out);
         return stk_fail_errno(error, EBUSY, "another process writes this file",
@@ -155,29 +151,6 @@ static int claim(struct stk_io *io, const char *path, struct stk_output **out_ou
         out->written = out->started = *bytes = (uint64_t)found.st_size;
     }
     return out_give(out, fd, out_out, error);
-}
-
-static int resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
-{
-    char found[PATH_MAX];
-
-    (void)io;
-    if (!realpath(path, found)) {
-        return -errno;
-    }
-    if (strlen(found) >= real_bytes) {
-        return -ENAMETOOLONG;
-    }
-    memcpy(real, found, strlen(found) + 1);
-    return 0;
-}
-
-static bool is_link(struct stk_io *io, const char *path)
-{
-    struct stat stat;
-
-    (void)io;
-    return lstat(path, &stat) == 0 && S_ISLNK(stat.st_mode);
 }
 
 /* Writes at an offset, or at the end if offset is NULL. Returns the bytes that were written: fewer
@@ -218,7 +191,7 @@ static int write_out(struct stk_io *io, struct stk_output *opaque, const void *d
     }
     return out->failure == 0
                ? 0
-               : fail_path(error, -out->failure, "cannot write to the file", out->path);
+               : stk_posix_fail_path(error, -out->failure, "cannot write to the file", out->path);
 }
 
 /* Several threads may be here: they write disjoint ranges. */
@@ -234,7 +207,7 @@ static int write_at(struct stk_io *io, struct stk_output *opaque, uint64_t offse
     }
     return out->failure == 0
                ? 0
-               : fail_path(error, -out->failure, "cannot write to the file", out->path);
+               : stk_posix_fail_path(error, -out->failure, "cannot write to the file", out->path);
 }
 
 /* Without reservations, the free space of the file system says whether a file fits now. A file
@@ -274,7 +247,7 @@ static int reserve(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
     } while (status == -EINTR);
     /* Many network file systems, and old kernels, cannot reserve. */
     return status == -ENOSPC || status == -EDQUOT || status == -EFBIG || status == -EIO
-               ? fail_path(error, -status, "cannot reserve space for the file", out->path)
+               ? stk_posix_fail_path(error, -status, "cannot reserve space for the file", out->path)
                : check_space(out, bytes, status == 0, error);
 }
 
@@ -291,8 +264,9 @@ static int cut_out(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
     }
     out->written = bytes;
     out->started = stk_min(out->started, bytes);
-    return out->failure == 0 ? 0
-                             : fail_path(error, -out->failure, "cannot cut the file", out->path);
+    return out->failure == 0
+               ? 0
+               : stk_posix_fail_path(error, -out->failure, "cannot cut the file", out->path);
 }
 
 static int copy_attributes(struct stk_io *io, const char *path, struct stk_output *opaque,
@@ -301,9 +275,9 @@ static int copy_attributes(struct stk_io *io, const char *path, struct stk_outpu
     int status = stk_posix_copy_attributes(path, out_of(opaque)->fd);
 
     (void)io;
-    return status < 0
-               ? fail_path(error, -status, "cannot copy owner, mode and extended attributes", path)
-               : 0;
+    return status < 0 ? stk_posix_fail_path(error, -status,
+                                            "cannot copy owner, mode and extended attributes", path)
+                      : 0;
 }
 
 static int set_attributes(struct stk_io *io, struct stk_output *opaque, uint32_t mode,
@@ -324,9 +298,10 @@ static int set_attributes(struct stk_io *io, struct stk_output *opaque, uint32_t
         times[1].tv_nsec = rest + (rest < 0 ? 1000000000 : 0);
         (void)futimens(out->fd, times); /* without it the file only counts as changed later */
     }
-    return out->failure == 0 ? 0
-                             : fail_path(error, -out->failure,
-                                         "cannot set the permissions of the file", out->path);
+    return out->failure == 0
+               ? 0
+               : stk_posix_fail_path(error, -out->failure, "cannot set the permissions of the file",
+                                     out->path);
 }
 
 /* After a failed sync Linux marks the lost pages as clean, and the next sync would succeed
@@ -337,11 +312,11 @@ static int sync_out(struct stk_io *io, struct stk_output *opaque, struct stoker_
 
     (void)io;
     if (out->failure == 0) {
-        out->failure = sync_fd(out->fd, true);
+        out->failure = stk_posix_sync_fd(out->fd, true);
     }
-    return out->failure == 0
-               ? 0
-               : fail_path(error, -out->failure, "cannot bring the file to the disk", out->path);
+    return out->failure == 0 ? 0
+                             : stk_posix_fail_path(error, -out->failure,
+                                                   "cannot bring the file to the disk", out->path);
 }
 
 static void close_out(struct stk_io *io, struct stk_output *opaque)
@@ -354,100 +329,19 @@ static void close_out(struct stk_io *io, struct stk_output *opaque)
     stk_free(out_of(opaque));
 }
 
-/* Returns true if the path, or the target of the link there, is a device, pipe or socket. */
-static bool is_special(const char *path)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
-}
-
-static int rename_path(struct stk_io *io, const char *from, const char *to, bool fresh,
-                       struct stoker_error *error)
-{
-    char place[sizeof error->where];
-    int status;
-
-    (void)io;
-    if (fresh) {
-        status = rename_fresh(from, to);
-    } else if (is_special(to)) {
-        status = -ENXIO; /* root could replace /dev/null by a file */
-    } else {
-        status = rename(from, to) < 0 ? -errno : 0;
-    }
-    if (status < 0) {
-        snprintf(place, sizeof place, "'%s' to '%s'", from, to);
-        return fail_place(error, -status, "cannot rename", place);
-    }
-    return 0;
-}
-
-static int link_path(struct stk_io *io, const char *from, const char *to,
-                     struct stoker_error *error)
-{
-    char place[sizeof error->where];
-    int number;
-
-    (void)io;
-    if (link(from, to) == 0) {
-        return 0;
-    }
-    number = errno;
-    snprintf(place, sizeof place, "'%s' to '%s'", from, to);
-    return fail_place(error, number, "cannot give a second name", place);
-}
-
-static int make_directory(struct stk_io *io, const char *path, bool fresh,
-                          struct stoker_error *error)
-{
-    struct stat found;
-    int status = mkdir(path, 0777) < 0 ? -errno : 0;
-
-    (void)io;
-    if (status == -EEXIST && !fresh && stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
-        status = 0;
-    }
-    return status < 0 ? fail_path(error, -status, "cannot make the folder", path) : 0;
-}
-
-static int remove_path(struct stk_io *io, const char *path, struct stoker_error *error)
-{
-    int status = unlink(path) < 0 ? -errno : 0;
-
-    (void)io;
-    if (status == -EISDIR) { /* as Linux returns; POSIX requires EPERM */
-        status = rmdir(path) < 0 ? -errno : 0;
-    }
-    return status < 0 && status != -ENOENT ? fail_path(error, -status, "cannot remove", path) : 0;
-}
-
-static int sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
-{
-    int fd = stk_posix_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    int status = fd < 0 ? fd : sync_fd(fd, false);
-
-    (void)io;
-    if (fd >= 0) {
-        close(fd);
-        /* Some network file systems do not support it, since the server syncs folders itself. */
-        status = status == -EINVAL || status == -EOPNOTSUPP ? 0 : status;
-    }
-    return status < 0 ? fail_path(error, -status, "cannot bring the folder to the disk", path) : 0;
-}
-
 static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock_out,
                 struct stoker_error *error)
 {
     size_t path_bytes = strlen(path) + 1;
     struct lock *lock = stk_alloc(1, sizeof *lock + path_bytes);
-    char holder[LOCK_TEXT_BYTES] = "another process", place[sizeof error->where];
-    int status = lock ? -EAGAIN : -ENOMEM;
+    char holder[LOCK_TEXT_BYTES] = "another process", where[sizeof error->where];
+    struct stk_posix_place place;
+    int status = stk_posix_place_open(io, path, &place);
 
-    (void)io;
+    status = status < 0 ? status : lock ? -EAGAIN : -ENOMEM;
     for (uint32_t i = 0; status == -EAGAIN && i < LOCK_TRIES; i++) {
-        lock->fd = open_lock(path);
-        status = lock->fd < 0 ? lock->fd : take_lock(lock->fd, path, &lock->base.real);
+        lock->fd = open_lock(&place);
+        status = lock->fd < 0 ? lock->fd : take_lock(lock->fd, &place, &lock->base.real);
         if (status == -EBUSY) {
             read_holder(lock->fd, holder);
         }
@@ -455,6 +349,7 @@ static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock
             close(lock->fd);
         }
     }
+    stk_posix_place_close(&place);
     if (status == 0) {
         memcpy(lock->path, path, path_bytes);
         *lock_out = (struct stk_file_lock *)(void *)lock;
@@ -462,11 +357,11 @@ static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock
     }
     stk_free(lock);
     if (status != -EBUSY && status != -EAGAIN) {
-        return fail_path(error, -status, "cannot take the lock", path);
+        return stk_posix_fail_path(error, -status, "cannot take the lock", path);
     }
-    snprintf(place, sizeof place, "'%s' is held by %s", path, holder);
+    snprintf(where, sizeof where, "'%s' is held by %s", path, holder);
     return stk_fail_errno(error, EBUSY, "another process has the lock",
-                          "wait until it ends, or stop it and run this again", "%s", place);
+                          "wait until it ends, or stop it and run this again", "%s", where);
 }
 
 bool stk_lock_holder_is_dead(const char *text)
@@ -487,10 +382,13 @@ bool stk_lock_holder_is_dead(const char *text)
 static void unlock(struct stk_io *io, struct stk_file_lock *opaque)
 {
     struct lock *lock = (struct lock *)(void *)opaque;
+    struct stk_posix_place place;
 
-    (void)io;
     /* Removes the name first: processes that have the file open see that it has no name. */
-    (void)unlink(lock->path);
+    if (stk_posix_place_open(io, lock->path, &place) == 0) {
+        (void)unlinkat(place.folder, place.name, 0);
+    }
+    stk_posix_place_close(&place);
     (void)flock(lock->fd, LOCK_UN); /* a child of fork may still have the descriptor */
     close(lock->fd);
     stk_free(lock);
@@ -501,84 +399,41 @@ const struct stk_write_table stk_posix_write_table = {
     .write = write_out,
     .sync_output = sync_out,
     .close_output = close_out,
-    .rename = rename_path,
-    .link = link_path,
-    .make_directory = make_directory,
-    .remove = remove_path,
-    .sync_directory = sync_directory,
+    .rename = stk_posix_rename,
+    .link = stk_posix_link,
+    .make_directory = stk_posix_make_directory,
+    .remove = stk_posix_remove,
+    .sync_directory = stk_posix_sync_directory,
     .append = append,
     .lock = lock,
     .unlock = unlock,
     .truncate = cut_out,
     .open_exclusive = claim,
-    .resolve = resolve,
+    .resolve = stk_posix_resolve,
     .remove_tree = stk_posix_remove_tree,
     .remove_below = stk_posix_remove_below,
     .set_attributes = set_attributes,
     .copy_attributes = copy_attributes,
-    .is_link = is_link,
+    .is_link = stk_posix_is_link,
+    .open_beneath = stk_posix_open_beneath,
     .write_at = write_at,
     .reserve = reserve,
 };
 
-static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)
-{
-    char place[sizeof error->where];
-
-    snprintf(place, sizeof place, "'%s'", path);
-    return fail_place(error, number, what, place);
-}
-
-static int fail_place(struct stoker_error *error, int number, const char *what, const char *place)
-{
-    static const struct {
-        int number;
-        const char *advice;
-    } table[] = {
-        {ENOSPC, "free space or choose another place"},
-        {EDQUOT, "free space, ask for a larger quota or choose another place"},
-        {EFBIG, "use smaller files: the file system or a limit (ulimit -f) allows no larger one"},
-        {EROFS, "choose another place: this file system is read-only"},
-        {EACCES, "let this user write there (chmod, or run as its owner)"},
-        {EPERM, "let this user write there (chmod, or run as its owner)"},
-        {EXDEV, "keep both names on one file system"},
-        {EEXIST, "remove what is there, or choose another name"},
-        {ENOTEMPTY, "empty the folder first, or choose another name"},
-        {ENOENT, "make its folder first; a relative path starts at the working directory"},
-        {ENOTDIR, "check the path: a part of it is a file"},
-        {EISDIR, "check the path: it is a folder, not a file"},
-        {ELOOP, "name the file itself: the path ends in a symbolic link, or in a circle of them"},
-        {ENXIO, "choose another name: a pipe or device is there"},
-        {EBUSY, "choose another name: the system uses this one (a mount point?)"},
-        {EINVAL, "choose another name: a folder cannot go into itself, and what has no lines is no "
-                 "file to add lines to"},
-        {ETXTBSY, "choose another name: that file is a program that runs"},
-        {ENAMETOOLONG, "shorten the path to less than 4096 bytes, each name to less than 256"},
-        {EMFILE, "raise the limit of open files (ulimit -n)"},
-        {ENFILE, "raise the limit of open files of the machine (sysctl fs.file-max)"},
-        {ENOMEM, "give the process more memory"},
-        {EIO, "check the disk and the kernel's log (dmesg): written data may be lost"},
-        {ESTALE, "the file was replaced on the server: start again"},
-    };
-    const char *advice = "see errno(3) for the reason; check the file system";
-
-    for (size_t i = 0; i < STK_COUNT(table); i++) {
-        if (table[i].number == number) {
-            advice = table[i].advice;
-        }
-    }
-    return stk_fail_errno(error, number, what, advice, "%s", place);
-}
-
 /* Returns a descriptor or -errno. Truncates only after the check that it is a file, so not with
  * O_TRUNC. */
-static int open_out(const char *path, bool fresh)
+static int open_out(struct stk_io *io, const char *path, bool fresh)
 {
     /* O_NONBLOCK: opening a pipe without a reader must not block. */
     int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    struct stk_posix_place place;
     struct stat found;
-    int fd = stk_posix_open(path, flags | (fresh ? O_EXCL : 0), 0666), status = 0;
+    int status = stk_posix_place_open(io, path, &place);
+    int fd = status < 0
+                 ? status
+                 : stk_posix_open_at(place.folder, place.name, flags | (fresh ? O_EXCL : 0), 0666);
 
+    stk_posix_place_close(&place);
     if (fd < 0) {
         return fd;
     }
@@ -625,12 +480,15 @@ static int cut_line(int fd, uint64_t bytes)
 }
 
 /* Returns a descriptor at the end of a file of lines, or -errno. */
-static int open_lines(const char *path)
+static int open_lines(struct stk_io *io, const char *path)
 {
     int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    struct stk_posix_place place;
     struct stat found;
-    int fd = stk_posix_open(path, flags, 0666), status = 0;
+    int status = stk_posix_place_open(io, path, &place);
+    int fd = status < 0 ? status : stk_posix_open_at(place.folder, place.name, flags, 0666);
 
+    stk_posix_place_close(&place);
     if (fd < 0) {
         return fd;
     }
@@ -648,9 +506,10 @@ static int open_lines(const char *path)
 }
 
 /* Opens a file; with O_CREAT, creates a missing one. Returns a descriptor or -errno. */
-static int open_regular(const char *path, int access, mode_t mode)
+static int open_regular(const struct stk_posix_place *place, int access, mode_t mode)
 {
-    int fd = stk_posix_open(path, access | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode);
+    int fd = stk_posix_open_at(place->folder, place->name,
+                               access | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode);
     struct stat found;
 
     if (fd < 0) {
@@ -664,12 +523,12 @@ static int open_regular(const char *path, int access, mode_t mode)
 }
 
 /* A lock file that a killed process of another user left is opened read-only. */
-static int open_lock(const char *path)
+static int open_lock(const struct stk_posix_place *place)
 {
-    int fd = open_regular(path, O_RDWR | O_CREAT, 0666);
+    int fd = open_regular(place, O_RDWR | O_CREAT, 0666);
 
     if (fd == -EACCES) {
-        fd = open_regular(path, O_RDONLY, 0);
+        fd = open_regular(place, O_RDONLY, 0);
         fd = fd == -ENOENT ? -EACCES : fd;
     }
     return fd;
@@ -677,7 +536,7 @@ static int open_lock(const char *path)
 
 /* Locks an open file. Returns 0; -EBUSY; or -EAGAIN if its holder ended and removed the name.
  * *real_out: whether the file system has locks. */
-static int hold(int fd, const char *path, bool *real_out)
+static int hold(int fd, const struct stk_posix_place *place, bool *real_out)
 {
     struct stat mine, there;
     int result;
@@ -691,18 +550,18 @@ static int hold(int fd, const char *path, bool *real_out)
     /* ENOLCK, ENOSYS, EOPNOTSUPP, EINVAL, EBADF: the file system has no locks. Work continues
      * without them. */
     *real_out = result == 0;
-    if (fstat(fd, &mine) < 0 || stat(path, &there) < 0 || mine.st_ino != there.st_ino ||
-        mine.st_dev != there.st_dev) {
+    if (fstat(fd, &mine) < 0 || fstatat(place->folder, place->name, &there, 0) < 0 ||
+        mine.st_ino != there.st_ino || mine.st_dev != there.st_dev) {
         return -EAGAIN;
     }
     return 0;
 }
 
 /* Acquires the lock, and writes its holder into the file. */
-static int take_lock(int fd, const char *path, bool *real_out)
+static int take_lock(int fd, const struct stk_posix_place *place, bool *real_out)
 {
     char host[64] = "", text[LOCK_TEXT_BYTES];
-    int status = hold(fd, path, real_out), bytes;
+    int status = hold(fd, place, real_out), bytes;
 
     if (status < 0) {
         return status;
@@ -731,51 +590,4 @@ static void read_holder(int fd, char text[LOCK_TEXT_BYTES])
         *at = *at < ' ' || *at > '~' ? '?' : *at;
     }
     memcpy(text, found, sizeof found);
-}
-
-/* A signal may interrupt a sync on a network mount: try again. */
-static int sync_fd(int fd, bool data_only)
-{
-    int result;
-
-    do {
-        result = data_only ? fdatasync(fd) : fsync(fd);
-    } while (result < 0 && errno == EINTR);
-    return result < 0 ? -errno : 0;
-}
-
-static int rename_fresh(const char *from, const char *to)
-{
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
-        return 0;
-    }
-    /* EINVAL: the file system does not support the flag. ENOSYS, EPERM: an old seccomp filter. */
-    return errno == EINVAL || errno == ENOSYS || errno == EPERM ? rename_checked(from, to) : -errno;
-}
-
-/* Emulates RENAME_NOREPLACE. A file gets its new name by link, which never replaces; if the process
- * is killed then, both names are left. A folder that is created after the check is replaced only if
- * it is empty (rename(2)), so nothing is lost. */
-static int rename_checked(const char *from, const char *to)
-{
-    struct stat source, target;
-
-    if (lstat(from, &source) < 0) {
-        return -errno;
-    }
-    if (lstat(to, &target) == 0) {
-        return -EEXIST;
-    }
-    if (S_ISREG(source.st_mode)) {
-        if (link(from, to) == 0) {
-            return unlink(from) < 0 ? -errno : 0;
-        }
-        if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) {
-            return -errno;
-        }
-    }
-    if (rename(from, to) == 0) {
-        return 0;
-    }
-    return errno == ENOTEMPTY ? -EEXIST : -errno;
 }

@@ -165,6 +165,21 @@ static int remove_below(struct stk_io *io, const char *root, const char *name,
                : stk_io_remove_below(stk_vfs_of(io)->backend, root, name, error);
 }
 
+static int open_beneath(struct stk_io *io, const char *folder, struct stk_io **io_out,
+                        struct stoker_error *error)
+{
+    int status;
+
+    if (fail_remote_write(folder, error)) {
+        return STOKER_ERROR_UNSUPPORTED;
+    }
+    status = stk_io_open_beneath(stk_vfs_of(io)->backend, folder, io_out, error);
+    if (*io_out == stk_vfs_of(io)->backend) {
+        *io_out = io; /* which close_beneath leaves open */
+    }
+    return status;
+}
+
 const struct stk_write_table stk_vfs_write_table = {
     .create = create,
     .write = write_output,
@@ -188,4 +203,5 @@ const struct stk_write_table stk_vfs_write_table = {
     .set_attributes = set_attributes,
     .copy_attributes = copy_attributes,
     .is_link = is_link,
+    .open_beneath = open_beneath,
 };

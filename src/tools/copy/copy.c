@@ -66,7 +66,7 @@ int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine
     pthread_cond_init(&copy->queue_space, NULL);
     stk_background_job_init(&copy->job, engine);
     copy->engine = engine;
-    copy->io = engine->io;
+    copy->io = copy->to_io = engine->io;
     copy->locked.last = &copy->locked.first;
     copy->locked.last_note = &copy->locked.first_note;
     copy->precision_ns = 1;
@@ -315,6 +315,7 @@ void stoker_copy_close(struct stoker_copy *copy)
     stk_key_set_deinit(&copy->other_names);
     stk_key_set_deinit(&copy->folders);
     stk_key_set_deinit(&copy->inodes);
+    stk_io_close_beneath(copy->io, copy->to_io);
     stk_budget_release(&copy->engine->budget, copy->reserved);
     stk_descriptors_release(copy->descriptors);
     pthread_cond_destroy(&copy->queue_space);

@@ -42,7 +42,8 @@ struct stk_destination_file {
 /* A file to be copied, or object keys to be removed. */
 struct stk_copy_file {
     struct stk_copy_file *next;
-    char *from, *to; /* owned; to: NULL for keys to be removed */
+    char *from, *to;  /* owned; to: NULL for keys to be removed */
+    const char *root; /* borrowed: the source that from is, or lies below */
     uint64_t bytes, mtime_ns, version;
     uint64_t ctime_ns, inode; /* of a local source, as it was opened */
     uint32_t mode, to_mode;   /* permissions of a local source; of the file at `to`; 0: none */
@@ -91,6 +92,9 @@ struct stk_copy_note {
 struct stoker_copy {
     struct stoker_engine *engine; /* held; const after open, as all down to the threads */
     struct stk_io *io;
+    /* For all calls on files of a local destination: no symbolic link in it leads out of it. Set by
+     * the planner before the first file is queued, if the destination is a folder; else io. */
+    struct stk_io *to_io;
     struct stoker_copy_options options;
     struct stk_upload_options upload;
     char **sources, *destination; /* owned */
@@ -103,11 +107,9 @@ struct stoker_copy {
     uint64_t reserved;
     uint32_t descriptors; /* reserved: of the workers */
     uint32_t worker_count, part_slots;
-    struct stk_background_job job;      /* thread 0 is the planner, the others are workers */
-    char root[STK_COPY_PATH_BYTES_MAX]; /* planner only; local: the destination without symbolic
-                                           links */
-    struct stk_key_set names;           /* planner only: names that were copied */
-    struct stk_key_set other_names;     /* planner only: links and other entries of the source */
+    struct stk_background_job job;  /* thread 0 is the planner, the others are workers */
+    struct stk_key_set names;       /* planner only: names that were copied */
+    struct stk_key_set other_names; /* planner only: links and other entries of the source */
     struct stk_destination_file
         *destination_files; /* planner only; owned: files of the destination, by name */
     uint64_t destination_count, destination_capacity;

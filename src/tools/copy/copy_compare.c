@@ -58,22 +58,22 @@ void stk_copy_destination_probe(struct stoker_copy *copy)
     snprintf(name, sizeof name, STK_WALK_HIDDEN_PREFIX "%016llxA\xc3\xa9" STK_WALK_HIDDEN_SUFFIX,
              (unsigned long long)stk_random_key(copy->boot, (uint64_t)(uintptr_t)copy));
     other = stk_copy_join_path(copy->destination, name);
-    if (path && other && stk_io_open_exclusive(copy->io, path, &out, 0600, &bytes, NULL) == 0) {
-        (void)stk_io_set_attributes(copy->io, out, 0, &time_ns, NULL);
-        if (stk_io_stat_path(copy->io, path, &stat, NULL) == 0) {
+    if (path && other && stk_io_open_exclusive(copy->to_io, path, &out, 0600, &bytes, NULL) == 0) {
+        (void)stk_io_set_attributes(copy->to_io, out, 0, &time_ns, NULL);
+        if (stk_io_stat_path(copy->to_io, path, &stat, NULL) == 0) {
             copy->precision_ns = precision_of((int64_t)stat.mtime_ns);
         }
-        copy->folds_names = stk_io_stat_path(copy->io, other, &stat, NULL) == 0;
+        copy->folds_names = stk_io_stat_path(copy->to_io, other, &stat, NULL) == 0;
         if (!copy->folds_names) {
             snprintf(name, sizeof name,
                      STK_WALK_HIDDEN_PREFIX "%016llxae\xcc\x81" STK_WALK_HIDDEN_SUFFIX,
                      (unsigned long long)stk_random_key(copy->boot, (uint64_t)(uintptr_t)copy));
             stk_free(other);
             other = stk_copy_join_path(copy->destination, name);
-            copy->folds_names = other && stk_io_stat_path(copy->io, other, &stat, NULL) == 0;
+            copy->folds_names = other && stk_io_stat_path(copy->to_io, other, &stat, NULL) == 0;
         }
-        (void)stk_io_remove(copy->io, path, NULL);
-        stk_io_close_output(copy->io, out);
+        (void)stk_io_remove(copy->to_io, path, NULL);
+        stk_io_close_output(copy->to_io, out);
     }
     stk_free(path);
     stk_free(other);
@@ -435,10 +435,10 @@ static void touch(struct stoker_copy *copy, const struct stk_copy_file *file)
     uint64_t bytes;
 
     if (!copy->remote && file->mtime_ns && !copy->options.dry_run &&
-        !stk_io_is_link(copy->io, file->to) &&
-        stk_io_open_exclusive(copy->io, file->to, &out, 0, &bytes, NULL) == 0) {
-        (void)stk_io_set_attributes(copy->io, out, 0, &file->mtime_ns, NULL);
-        stk_io_close_output(copy->io, out);
+        !stk_io_is_link(copy->to_io, file->to) &&
+        stk_io_open_exclusive(copy->to_io, file->to, &out, 0, &bytes, NULL) == 0) {
+        (void)stk_io_set_attributes(copy->to_io, out, 0, &file->mtime_ns, NULL);
+        stk_io_close_output(copy->to_io, out);
     }
 }
 

@@ -99,7 +99,7 @@ static void remove_state_file(struct stoker_copy *copy, const struct stk_copy_fi
     char *path = stk_copy_partial_path(file, true);
 
     if (path) {
-        (void)stk_io_remove(copy->io, path, NULL);
+        (void)stk_io_remove(copy->to_io, path, NULL);
     }
     stk_free(path);
 }
@@ -109,7 +109,7 @@ static void remove_state_file(struct stoker_copy *copy, const struct stk_copy_fi
 static uint32_t part_mode(struct stoker_copy *copy, struct stk_copy_file *file)
 {
     struct stk_stat stat;
-    bool exists = stk_io_stat_path(copy->io, file->to, &stat, NULL) == 0;
+    bool exists = stk_io_stat_path(copy->to_io, file->to, &stat, NULL) == 0;
 
     file->to_mode = exists && stat.kind == STK_ENTRY_FILE ? stat.mode : 0;
     return file->to_mode ? file->to_mode : file->mode;
@@ -122,18 +122,18 @@ static int rename_part(struct stoker_copy *copy, const struct stk_copy_file *fil
     int status;
 
     if (!copy->folds_names) {
-        return stk_io_rename(copy->io, file->part_path, file->to, copy->options.no_clobber != 0,
+        return stk_io_rename(copy->to_io, file->part_path, file->to, copy->options.no_clobber != 0,
                              error);
     }
     pthread_mutex_lock(&copy->rename_lock); /* no other thread renames between look and rename */
-    if (stk_io_stat_path(copy->io, file->to, &there, NULL) == 0 &&
+    if (stk_io_stat_path(copy->to_io, file->to, &there, NULL) == 0 &&
         stk_copy_has_inode(copy, there.inode) && !file->check) {
         status = stk_copy_fail_folded(0, file->to, error);
     } else {
-        status = stk_io_rename(copy->io, file->part_path, file->to, copy->options.no_clobber != 0,
-                               error);
+        status = stk_io_rename(copy->to_io, file->part_path, file->to,
+                               copy->options.no_clobber != 0, error);
     }
-    if (status == 0 && stk_io_stat_path(copy->io, file->to, &there, NULL) == 0) {
+    if (status == 0 && stk_io_stat_path(copy->to_io, file->to, &there, NULL) == 0) {
         (void)stk_copy_add_inode(copy, there.inode);
     }
     pthread_mutex_unlock(&copy->rename_lock);
@@ -164,12 +164,13 @@ static int publish(struct stoker_copy *copy, struct stk_copy_file *file, struct 
     int status;
 
     if (!mode && file->mode && (file->mode & 0600) != 0600) { /* the partial file needed both */
-        mode = stk_io_stat_path(copy->io, file->part_path, &part, NULL) == 0
+        mode = stk_io_stat_path(copy->to_io, file->part_path, &part, NULL) == 0
                    ? part.mode & file->mode
                    : 0;
     }
-    status = stk_io_set_attributes(copy->io, file->out, mode, mtime_ns ? &mtime_ns : NULL, error);
-    status = status < 0 ? status : stk_io_sync_output(copy->io, file->out, error);
+    status =
+        stk_io_set_attributes(copy->to_io, file->out, mode, mtime_ns ? &mtime_ns : NULL, error);
+    status = status < 0 ? status : stk_io_sync_output(copy->to_io, file->out, error);
     return status < 0 ? status : rename_part(copy, file, error);
 }
 
@@ -185,16 +186,16 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
             stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
     if (status == 0) {
-        status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, part_mode(copy, file),
-                                       &current, error);
+        status = stk_io_open_exclusive(copy->to_io, file->part_path, &file->out,
+                                       part_mode(copy, file), &current, error);
     }
     if (status == 0) {
-        status = stk_io_truncate(copy->io, file->out, 0, error);
-        status =
-            status < 0 ? status : stk_io_write(copy->io, file->out, body.data, body.bytes, error);
+        status = stk_io_truncate(copy->to_io, file->out, 0, error);
+        status = status < 0 ? status
+                            : stk_io_write(copy->to_io, file->out, body.data, body.bytes, error);
         status = status < 0 ? status : publish(copy, file, error);
         if (status < 0) {
-            (void)stk_io_remove(copy->io, file->part_path, NULL);
+            (void)stk_io_remove(copy->to_io, file->part_path, NULL);
         }
         if (current > 0) { /* of one that was large, maybe */
             remove_state_file(copy, file);
@@ -376,8 +377,8 @@ static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
     if (file->source) {
         stk_io_close_file(file->source);
     }
-    stk_io_close_output(copy->io, file->out);
-    stk_io_close_output(copy->io, file->state_file);
+    stk_io_close_output(copy->to_io, file->out);
+    stk_io_close_output(copy->to_io, file->state_file);
     stk_composite_checksum_free(file->checksum);
     stk_object_url_free(file->from_object);
     stk_object_url_free(file->to_object);
@@ -461,8 +462,8 @@ static void write_state_line(struct stoker_copy *copy, struct stk_copy_file *fil
 
     state_line_text(number, text);
     if (file->state_file &&
-        stk_io_write(copy->io, file->state_file, text, STATE_LINE_BYTES, NULL) < 0) {
-        stk_io_close_output(copy->io, file->state_file);
+        stk_io_write(copy->to_io, file->state_file, text, STATE_LINE_BYTES, NULL) < 0) {
+        stk_io_close_output(copy->to_io, file->state_file);
         file->state_file = NULL;
     }
 }
@@ -489,8 +490,8 @@ static int count_reused(struct stoker_copy *copy, const struct stk_copy_file *fi
 
     *reused_out = 0;
     bytes = file->part_bytes;
-    if (buffer && stk_io_open_file(copy->io, file->part_path, &left, NULL) == 0 &&
-        stk_io_open_file(copy->io, path, &note, NULL) == 0 &&
+    if (buffer && stk_io_open_file(copy->to_io, file->part_path, &left, NULL) == 0 &&
+        stk_io_open_file(copy->to_io, path, &note, NULL) == 0 &&
         has_state_line(note, 0, stk_copy_version(copy, file))) {
         while (status == 0 && *reused_out < most &&
                stk_copy_read_partial(left, *reused_out * bytes, buffer, bytes) &&
@@ -524,24 +525,24 @@ static int find_finished_parts(struct stoker_copy *copy, struct stk_copy_file *f
         status = count_reused(copy, file, path, current, &file->parts_reused);
     }
     bytes = file->parts_reused * file->part_bytes;
-    status = status < 0 ? status : stk_io_truncate(copy->io, file->out, bytes, error);
+    status = status < 0 ? status : stk_io_truncate(copy->to_io, file->out, bytes, error);
     status = status < 0
                  ? status
-                 : stk_io_open_exclusive(copy->io, path, &file->state_file, 0, &noted, error);
+                 : stk_io_open_exclusive(copy->to_io, path, &file->state_file, 0, &noted, error);
     if (status == 0 && file->parts_reused > 0) {
         file->locked.next = file->locked.done = file->locked.turn = file->parts_reused;
         atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
         atomic_fetch_add_explicit(&copy->bytes_skipped, bytes, memory_order_relaxed);
-        status = stk_io_truncate(copy->io, file->state_file,
+        status = stk_io_truncate(copy->to_io, file->state_file,
                                  (1 + (uint64_t)file->parts_reused) * STATE_LINE_BYTES, error);
     } else if (status == 0) {
         /* Before anything of this version is written, and after all of another was cut off. */
-        status = stk_io_truncate(copy->io, file->state_file, 0, error);
+        status = stk_io_truncate(copy->to_io, file->state_file, 0, error);
         write_state_line(copy, file, stk_copy_version(copy, file));
     }
     if (status < 0 && status != STOKER_ERROR_CLOSED && file->parts_reused == 0) {
         /* the partial file is not usable yet */
-        (void)stk_io_remove(copy->io, file->part_path, NULL);
+        (void)stk_io_remove(copy->to_io, file->part_path, NULL);
         remove_state_file(copy, file);
     }
     stk_free(path);
@@ -568,13 +569,13 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
     if (!file->part_path) {
         return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
-    status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, part_mode(copy, file),
+    status = stk_io_open_exclusive(copy->to_io, file->part_path, &file->out, part_mode(copy, file),
                                    &current, error);
     if (status < 0) {
         return status;
     }
     return can_resume(copy, file) ? find_finished_parts(copy, file, current, error)
-                                  : stk_io_truncate(copy->io, file->out, 0, error);
+                                  : stk_io_truncate(copy->to_io, file->out, 0, error);
 }
 
 /* Waits until the parts before it had theirs. */
@@ -608,7 +609,7 @@ static void end_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint3
 static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                       struct stk_view part, uint64_t sum, struct stoker_error *error)
 {
-    int status = stk_io_write(copy->io, file->out, part.data, part.bytes, error);
+    int status = stk_io_write(copy->to_io, file->out, part.data, part.bytes, error);
 
     if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0 && file->state_file) {
         snprintf(error->advice, sizeof error->advice,
@@ -745,7 +746,7 @@ int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
     if (file->part_path && (status == STOKER_ERROR_CHANGED ||
                             (status < 0 && (file->locked.turn == 0 || !can_resume(copy, file))) ||
                             file->checksum_failed || stk_vfs_checksum_failed(file->source))) {
-        (void)stk_io_remove(copy->io, file->part_path, NULL);
+        (void)stk_io_remove(copy->to_io, file->part_path, NULL);
         remove_state_file(copy, file);
     }
     close_file(copy, file);

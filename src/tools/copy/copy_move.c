@@ -12,7 +12,7 @@ static bool is_same_file(struct stoker_copy *copy, const struct stk_copy_file *f
 
     return !stk_io_is_url(file->from) && !copy->remote &&
            stk_io_stat_path(copy->io, file->from, &from, NULL) == 0 &&
-           stk_io_stat_path(copy->io, file->to, &to, NULL) == 0 && from.inode == to.inode &&
+           stk_io_stat_path(copy->to_io, file->to, &to, NULL) == 0 && from.inode == to.inode &&
            from.device == to.device;
 }
 
@@ -30,9 +30,21 @@ static bool is_same_object(struct stoker_copy *copy, const struct stk_copy_file 
     return same;
 }
 
+/* Opens an io in which no link of the source or the destination leads out of it: for a file below
+ * the source that was named. */
+static int open_source(struct stoker_copy *copy, const struct stk_copy_file *file,
+                       struct stk_io **io_out, struct stoker_error *error)
+{
+    *io_out = copy->to_io;
+    return strcmp(file->from, file->root) == 0
+               ? 0
+               : stk_io_open_beneath(copy->to_io, file->root, io_out, error);
+}
+
 int stk_copy_try_rename(struct stoker_copy *copy, struct stk_copy_file *file,
                         struct stoker_error *error)
 {
+    struct stk_io *io = NULL;
     int status;
 
     if (is_same_file(copy, file) || is_same_object(copy, file)) {
@@ -48,11 +60,12 @@ int stk_copy_try_rename(struct stoker_copy *copy, struct stk_copy_file *file,
         return 0;
     }
     status = stk_copy_make_folders(copy, file->to, error);
+    status = status < 0 ? status : open_source(copy, file, &io, error);
     if (status == 0) {
-        status =
-            stk_io_rename(copy->io, file->from, file->to, copy->options.no_clobber != 0, error);
+        status = stk_io_rename(io, file->from, file->to, copy->options.no_clobber != 0, error);
         status = status == 0 ? 1 : status == -EXDEV ? 0 : status;
     }
+    stk_io_close_beneath(copy->to_io, io);
     return status;
 }
 
@@ -70,7 +83,7 @@ static int sync_folder(struct stoker_copy *copy, const struct stk_copy_file *fil
     if (slash) {
         folder[stk_max((size_t)(slash - file->to), 1)] = '\0';
     }
-    status = stk_io_sync_directory(copy->io, folder, error);
+    status = stk_io_sync_directory(copy->to_io, folder, error);
     stk_free(folder);
     return status;
 }
@@ -93,7 +106,12 @@ int stk_copy_remove_source(struct stoker_copy *copy, struct stk_copy_file *file,
         return 0; /* another process removed it */
     }
     if (status == 0 && !url) {
-        return stk_io_remove(copy->io, file->from, error);
+        struct stk_io *io = NULL;
+
+        status = open_source(copy, file, &io, error);
+        status = status < 0 ? status : stk_io_remove(io, file->from, error);
+        stk_io_close_beneath(copy->to_io, io);
+        return status;
     }
     status = status < 0 ? status : stk_vfs_get_store(copy->io, &store, error);
     status = status < 0 ? status : stk_object_url_parse(file->from, &object, error);

@@ -85,20 +85,11 @@ char *stk_copy_join_path(const char *folder, const char *name)
     return path;
 }
 
-static bool is_below(const char *root, const char *path)
-{
-    size_t bytes = strlen(root);
-
-    bytes -= bytes > 0 && root[bytes - 1] == '/';
-    return strncmp(root, path, bytes) == 0 && (path[bytes] == '/' || path[bytes] == '\0');
-}
-
 /* Makes path[0, bytes), and all above it that is below the destination. With folders_lock. */
 static int make_folder(struct stoker_copy *copy, char *path, size_t bytes,
                        struct stoker_error *error)
 {
     size_t root_bytes = strlen(copy->destination), parent = bytes;
-    char real[STK_COPY_PATH_BYTES_MAX];
     int status = 0;
 
     while (root_bytes > 1 && copy->destination[root_bytes - 1] == '/') {
@@ -123,10 +114,8 @@ static int make_folder(struct stoker_copy *copy, char *path, size_t bytes,
         char after = path[bytes];
 
         path[bytes] = '\0';
-        status = stk_io_make_directory(copy->io, path, false, error);
-        if (status == 0 && copy->folder && copy->root[0] &&
-            (stk_io_resolve(copy->io, path, real, sizeof real) < 0 ||
-             !is_below(copy->root, real))) {
+        status = stk_io_make_directory(copy->to_io, path, false, error);
+        if (status == -ELOOP && copy->folder) {
             status =
                 stk_fail(error, -ELOOP, "a symbolic link in the destination points outside of it",
                          "remove the link, or copy to its target", "'%.400s'", path);

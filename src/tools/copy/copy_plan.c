@@ -14,7 +14,7 @@ static int skip_entry(struct stoker_copy *copy, const char *source, const char *
 static int plan_entry(struct stoker_copy *copy, const char *source,
                       const struct stk_walk_entry *entry, struct stoker_error *error);
 
-/* A folder of this machine: made, with all above it that is missing; and its real path. */
+/* A folder of this machine: created, with all above it that is missing, and opened. */
 static int make_root(struct stoker_copy *copy, struct stoker_error *error)
 {
     size_t bytes = strlen(copy->destination);
@@ -43,14 +43,8 @@ static int make_root(struct stoker_copy *copy, struct stoker_error *error)
         status = stk_fail(error, -ENOTDIR, "the destination is a file, but the source is a folder",
                           "name a folder", "'%.400s'", copy->destination);
     }
-    if (status == 0) {
-        status = stk_io_resolve(copy->io, copy->destination, copy->root, sizeof copy->root);
-        if (status < 0) {
-            stk_fail_errno(error, -status, "cannot follow the path", "check the path", "'%.400s'",
-                           copy->destination);
-        }
-    }
-    return status;
+    return status < 0 ? status
+                      : stk_io_open_beneath(copy->io, copy->destination, &copy->to_io, error);
 }
 
 static bool is_folder_name(const char *path)
@@ -495,6 +489,7 @@ static int plan_entry(struct stoker_copy *copy, const char *source,
         status = stk_fail(error, -ENOMEM, "cannot copy", "free memory", "'%.400s'", source);
         goto done;
     }
+    file->root = source;
     file->bytes = entry->bytes;
     file->mtime_ns = entry->mtime_ns;
     file->version = entry->version;

@@ -344,7 +344,8 @@ static void test_changed_meanwhile(void)
 static void test_changed(void)
 {
     static uint8_t buffer[PART];
-    struct stoker_copy copy = {.io = engine->io, .upload = {.part_bytes = PART}};
+    struct stoker_copy copy = {
+        .io = engine->io, .to_io = engine->io, .upload = {.part_bytes = PART}};
     char from[256], to[256];
     struct stk_copy_file file = {.from = from, .to = to};
 
@@ -354,7 +355,6 @@ static void test_changed(void)
     pthread_mutex_init(&copy.job.lock, NULL);
     pthread_mutex_init(&copy.folders_lock, NULL);
     pthread_cond_init(&copy.turn, NULL);
-    snprintf(copy.root, sizeof copy.root, "%s", home);
     mkdir(at("changing"), 0755);
     put("changing/from", 1000, 1);
     stat_into(&file);
@@ -438,7 +438,7 @@ static void check_resumed(const char *what, const char *name, uint64_t bytes_ski
  * machine started; else it is overwritten under the same name, so that none of it remains. */
 static void test_resume(void)
 {
-    struct stoker_copy copy = {.io = engine->io}, before;
+    struct stoker_copy copy = {.io = engine->io, .to_io = engine->io}, before;
     struct stk_copy_file file = {.part_bytes = PART};
     char name[64], *left, *note;
     FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "r");
@@ -522,7 +522,8 @@ static void test_same(void)
 
     T_TRUE("abc", sh("printf abc >", at("abc"), "", ""));
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stoker_copy copy = {.io = engine->io, .job.stopping = rows[i].stop};
+        struct stoker_copy copy = {
+            .io = engine->io, .to_io = engine->io, .job.stopping = rows[i].stop};
 
         snprintf(file.hash, sizeof file.hash, "%s", rows[i].hash);
         T_EQ(rows[i].name, stk_copy_destination_matches(&copy, &file, buffer), rows[i].want);
@@ -691,6 +692,28 @@ static void test_power_cut(void)
     T_TRUE("some persisted, some did not", there > 0 && there < 8 * CUT_FILES);
 }
 
+/* A move neither takes nor removes a file through a link that replaced a folder of its source. */
+static void test_move_through_link(void)
+{
+    struct stoker_copy copy = {.io = engine->io, .to_io = engine->io, .options.kind = STOKER_MOVE};
+    char from[256], to[256], root[256];
+    struct stk_copy_file file = {.from = from, .to = to, .root = root};
+
+    snprintf(root, sizeof root, "%s", at("mv"));
+    snprintf(from, sizeof from, "%s", at("mv/sub/a"));
+    snprintf(to, sizeof to, "%s", at("taken"));
+    T_TRUE("folders", sh("mkdir -p", at("mv"), at("safe"), ""));
+    put("safe/a", 10, 1);
+    T_EQ("link", symlink("../safe", at("mv/sub")), 0);
+    stat_into(&file);
+    copy.destination = to;
+    T_EQ("rename", stk_copy_try_rename(&copy, &file, &error), -ELOOP);
+    T_EQ("remove", stk_copy_remove_source(&copy, &file, &error), -ELOOP);
+    T_TRUE("there", access(at("safe/a"), F_OK) == 0 && access(to, F_OK) < 0);
+    stk_key_set_deinit(&copy.folders);
+    T_TRUE("clean", sh("rm -r", at("mv"), at("safe"), ""));
+}
+
 int main(void)
 {
     struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
@@ -712,6 +735,7 @@ int main(void)
     test_stop();
     test_options();
     test_power_cut();
+    test_move_through_link();
     stoker_engine_close(engine);
     T_TRUE("clean", sh("rm -r", home, "", ""));
     return t_finish();
