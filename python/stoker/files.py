@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from . import _stoker, fsspec_copy, fsspec_remove, fsspec_source
 from ._options import count, interruptible, parse_bytes, paths_of, word
 from .engine import Engine, engine_of, prices
-from .errors import ArgumentError, ChangedError, EmptyError, Error
+from .errors import ArgumentError, ChangedError, EmptyError, Error, LimitError
 
 __all__ = [
     "CopyEntry",
@@ -63,6 +63,7 @@ _NOTES = {
 _NOTED_FAILURES = 20  # that an exception names
 _TICK_MS = 200
 _DAY_S = 86400
+_UNSIZED_MAX, _UNSIZED_STEP = 64 << 20, 1 << 20  # of files that report no size
 _PAGE = 1000  # entries of a walk in one call
 
 
@@ -452,7 +453,10 @@ def cat(
     def read_once() -> bytes:
         file = _stoker.File(native, name)
         try:
-            first, last, _ = slice(start, end).indices(file.info()[2])
+            size = file.info()[2]
+            if size == 0 and b"://" not in name:
+                return _read_unsized(file)[slice(start, end)]
+            first, last, _ = slice(start, end).indices(size)
             (found,) = _stoker.read_ranges([(file, first, max(0, last - first))], 0)
         finally:
             file.close()
@@ -461,6 +465,19 @@ def cat(
         return found
 
     return interruptible(read)
+
+
+def _read_unsized(file: _stoker.File) -> bytes:
+    """A local file that reports no size, as those of /proc and /sys, to its end."""
+    data = b""
+    while len(data) < _UNSIZED_MAX:
+        (found,) = _stoker.read_ranges([(file, len(data), _UNSIZED_STEP)], 0)
+        if isinstance(found, BaseException):
+            raise found
+        if not found:
+            return data
+        data += found
+    raise LimitError("a file without a size has no end", "cat", "read at most 64 MiB of it")
 
 
 def native_of(engine: Engine | None, where: str) -> _stoker.Engine:

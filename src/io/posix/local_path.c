@@ -413,7 +413,7 @@ static int entry_stat(struct stk_local_paths *paths, int fd, const char *name, s
     if (entry < 0) {
         return entry;
     }
-    status = fstat(entry, stat) < 0 ? -errno : 0;
+    status = stk_posix_fstat(entry, stat);
     close(entry);
     return status;
 }

@@ -51,7 +51,7 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     /* O_NONBLOCK: opening a FIFO must not block. It has no effect on files. */
     file->fd = stk_local_path_open(posix->local_paths, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (file->fd >= 0) {
-        status = fstat(file->fd, &stat) < 0 ? -errno : 0;
+        status = stk_posix_fstat(file->fd, &stat);
     } else if (file->fd != -EXDEV) {
         status = file->fd;
     } else {
@@ -105,7 +105,7 @@ static int stat_file(struct stk_file *opaque, struct stk_stat *stat_out, struct 
     int status;
 
     if (!file->is_network) {
-        status = fstat(file->fd, &stat) < 0 ? -errno : 0;
+        status = stk_posix_fstat(file->fd, &stat);
     } else {
         status = stk_posix_call_wait(
             file->posix, stk_posix_call_new(file->posix, STK_POSIX_CALL_STAT_FILE, NULL, file, 0),
@@ -129,7 +129,7 @@ static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_
     int status, fd = stk_local_path_open(posix->local_paths, path, O_PATH);
 
     if (fd >= 0) {
-        status = fstat(fd, &stat) < 0 ? -errno : 0;
+        status = stk_posix_fstat(fd, &stat);
         close(fd);
     } else if (fd != -EXDEV) {
         status = fd;

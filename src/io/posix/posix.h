@@ -81,6 +81,9 @@ int stk_posix_file_direct_fd(struct stk_posix_file *file);
 /* Reads with pread until `bytes`, the end of the file or an error: the count or -errno. */
 int64_t stk_posix_read_fd(int fd, uint64_t offset, uint8_t *buffer, size_t bytes);
 uint32_t stk_posix_entry_kind(const struct stat *stat); /* enum stk_entry_kind */
+/* As fstat(2). The size of a file of sysfs is 0, as in /proc: read it to its end. Returns 0 or
+ * -errno. */
+int stk_posix_fstat(int fd, struct stat *stat);
 void stk_posix_stat_convert(const struct stat *from, struct stk_stat *to);
 /* As open(2), but waits if there are too many open files (io/descriptor_budget.h). Returns a
  * descriptor or -errno. */

@@ -116,7 +116,7 @@ static void call_run(struct stk_task *task)
     switch (call->kind) {
     case STK_POSIX_CALL_OPEN:
         call->fd = stk_posix_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
-        call->result = call->fd < 0 ? call->fd : fstat(call->fd, &call->stat) < 0 ? -errno : 0;
+        call->result = call->fd < 0 ? call->fd : stk_posix_fstat(call->fd, &call->stat);
         call->local = call->result == 0 && stk_local_path_is_local(call->fd);
         /* A local file opens its direct descriptor at its first direct read. */
         if (call->result == 0 && !call->local && S_ISREG(call->stat.st_mode) &&
@@ -128,7 +128,7 @@ static void call_run(struct stk_task *task)
         call->result = stat(path, &call->stat) < 0 ? -errno : 0;
         break;
     case STK_POSIX_CALL_STAT_FILE:
-        call->result = fstat(call->file->fd, &call->stat) < 0 ? -errno : 0;
+        call->result = stk_posix_fstat(call->file->fd, &call->stat);
         break;
     case STK_POSIX_CALL_LIST:
         call->fd = stk_posix_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -84,6 +85,28 @@ int stk_posix_file_direct_fd(struct stk_posix_file *file)
         mine = fd;
     }
     return mine >= 0 ? mine : -1;
+}
+
+/* The size of a file of sysfs is a page of memory, whatever its length is. */
+static bool has_false_size(int fd, const struct stat *stat)
+{
+    static const uint32_t sysfs = 0x62656572, configfs = 0x62656570; /* linux/magic.h */
+    struct statfs space;
+
+    return S_ISREG(stat->st_mode) && stat->st_blocks == 0 && stat->st_size > 0 &&
+           stat->st_size == sysconf(_SC_PAGESIZE) && fstatfs(fd, &space) == 0 &&
+           ((uint32_t)space.f_type == sysfs || (uint32_t)space.f_type == configfs);
+}
+
+int stk_posix_fstat(int fd, struct stat *stat)
+{
+    if (fstat(fd, stat) < 0) {
+        return -errno;
+    }
+    if (has_false_size(fd, stat)) {
+        stat->st_size = 0;
+    }
+    return 0;
 }
 
 int stk_posix_open_at(int folder, const char *name, int flags, uint32_t mode)

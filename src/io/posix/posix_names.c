@@ -388,7 +388,7 @@ int stk_posix_make_directory(struct stk_io *io, const char *path, bool fresh,
     }
     if (status == -EEXIST && !fresh && is_folder(io, path, &place)) {
         status = 0;
-    } else if (status == -EEXIST && !fresh && stk_posix_is_link(io, path)) {
+    } else if (status == -EEXIST && !fresh && is_beneath(io) && stk_posix_is_link(io, path)) {
         status = -ELOOP;
     }
     stk_posix_place_close(&place);
