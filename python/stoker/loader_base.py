@@ -318,10 +318,12 @@ class LoaderBase(Portable):
     def _next(self, turn: int) -> Any:
         self._check_open()
         with self._next_lock:  # threads that share an iterator take turns, and end together
+            if self.transform is None:
+                return self._next_value(turn)
             before = self._place()
             value = self._next_value(turn)
             after = self._place()
-        if value is None or self.transform is None:
+        if value is None:
             return value
         try:
             return self.transform(value)

@@ -152,13 +152,15 @@ int stk_dataset_check_sample(struct stoker_dataset *dataset, uint32_t shard, uin
 
 /* Open files: as the functions of the same name in open_files.h. */
 /* As stk_open_files_pin. A container of this machine is also compared with the index
- * when it is first opened (size and headers of some members), and with itself, once a second.
+ * when it is first opened (size and headers of some members), and with itself, once a second by
+ * now_ns, the time of stk_engine_now() that the caller read for its own purpose.
  * Returns STOKER_ERROR_CHANGED if it differs. */
-int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,
-                    struct stoker_error *error);
-/* The same of a pinned file; now: also if it was compared less than a second ago. */
+int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, uint64_t now_ns,
+                    struct stk_file **file_out, struct stoker_error *error);
+/* The same of a pinned file. now_ns: stk_engine_now(); 0 compares even if the last comparison was
+ * less than a second ago. */
 int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
-                            bool now, struct stoker_error *error);
+                            uint64_t now_ns, struct stoker_error *error);
 
 static inline void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard,
                                      struct stk_file *file)

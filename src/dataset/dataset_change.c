@@ -221,10 +221,11 @@ bool stk_dataset_is_in_store(const struct stoker_dataset *dataset)
 }
 
 static int check_bytes(struct stoker_dataset *dataset, uint32_t shard,
-                       const struct shard_bytes *source, bool now, struct stoker_error *error)
+                       const struct shard_bytes *source, uint64_t now_ns,
+                       struct stoker_error *error)
 {
     struct stk_file_stamp *stamp = stk_open_files_stamp(&dataset->files, shard);
-    uint64_t time = stk_engine_now(dataset->engine), bytes, mtime_ns;
+    uint64_t bytes, mtime_ns;
     struct stk_stat found;
     bool known;
     int status = 0;
@@ -235,9 +236,10 @@ static int check_bytes(struct stoker_dataset *dataset, uint32_t shard,
     if (stk_vfs_round_trip_bytes(source->file) > 0) {
         return check_object(dataset, shard, source, stamp, error);
     }
-    if (!now && atomic_load_explicit(&stamp->due_ns, memory_order_acquire) > time) {
+    if (now_ns && atomic_load_explicit(&stamp->due_ns, memory_order_acquire) > now_ns) {
         return 0;
     }
+    now_ns = now_ns ? now_ns : stk_engine_now(dataset->engine);
     if (stk_io_stat_file(source->file, &found, NULL) < 0) {
         return 0; /* reads report the error; the next use checks again */
     }
@@ -261,14 +263,14 @@ static int check_bytes(struct stoker_dataset *dataset, uint32_t shard,
         stamp->mtime_ns = found.mtime_ns;
     }
     pthread_mutex_unlock(&dataset->files.stamp_lock);
-    atomic_store_explicit(&stamp->due_ns, time + CHECK_INTERVAL_NS, memory_order_release);
+    atomic_store_explicit(&stamp->due_ns, now_ns + CHECK_INTERVAL_NS, memory_order_release);
     return 0;
 }
 
 int stk_dataset_check_shard(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file,
-                            bool now, struct stoker_error *error)
+                            uint64_t now_ns, struct stoker_error *error)
 {
-    return check_bytes(dataset, shard, &(struct shard_bytes){file, NULL}, now, error);
+    return check_bytes(dataset, shard, &(struct shard_bytes){file, NULL}, now_ns, error);
 }
 
 /* A stream of a shard without compression is read as its file is. */
@@ -290,7 +292,8 @@ int stk_dataset_open_stream(struct stk_shard_stream **stream_out, struct stoker_
         struct shard_bytes bytes = bytes_of(dataset, shard, *stream_out);
         bool is_new = stk_shard_stream_is_sequential(*stream_out); /* a file of its own */
 
-        status = check_bytes(dataset, shard, &bytes, is_new, error);
+        status = check_bytes(dataset, shard, &bytes, is_new ? 0 : stk_engine_now(dataset->engine),
+                             error);
     }
     if (status < 0) {
         stk_shard_stream_close(*stream_out);
@@ -304,7 +307,7 @@ int stk_dataset_check_stream(struct stoker_dataset *dataset, uint32_t shard,
 {
     struct shard_bytes bytes = bytes_of(dataset, shard, stream);
 
-    return check_bytes(dataset, shard, &bytes, true, error);
+    return check_bytes(dataset, shard, &bytes, 0, error);
 }
 
 bool stk_dataset_has_headers(const struct stoker_dataset *dataset, uint32_t shard)
@@ -320,8 +323,8 @@ int stk_dataset_check_sample(struct stoker_dataset *dataset, uint32_t shard, uin
     return check_header(dataset, shard, sample, &bytes, error);
 }
 
-int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,
-                    struct stoker_error *error)
+int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, uint64_t now_ns,
+                    struct stk_file **file_out, struct stoker_error *error)
 {
     struct stk_file *file;
     int status = stk_open_files_pin(&dataset->files, dataset->index, shard, &file, error);
@@ -329,7 +332,7 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
     if (status < 0) {
         return status;
     }
-    status = stk_dataset_check_shard(dataset, shard, file, false, error);
+    status = stk_dataset_check_shard(dataset, shard, file, now_ns, error);
     if (status < 0) {
         stk_dataset_unpin(dataset, shard, file);
         return status;

@@ -321,7 +321,9 @@ static int verify_foreign_member(struct stoker_dataset *dataset, uint64_t sample
     int status =
         stk_foreign_index_header_offset(dataset->index, sample, sample_id, number, &before, error);
 
-    status = status < 0 ? status : stk_dataset_pin(dataset, member->shard, &file, error);
+    status = status < 0 ? status
+                        : stk_dataset_pin(dataset, member->shard, stk_engine_now(dataset->engine),
+                                          &file, error);
     if (status < 0) {
         return status;
     }
@@ -342,7 +344,8 @@ static int read_uncompressed(struct stoker_dataset *dataset, const struct stk_me
     struct stk_stat about = {.bytes = member->bytes};
     struct stk_file *file;
     int64_t got = 0;
-    int status = stk_dataset_pin(dataset, member->shard, &file, error);
+    int status =
+        stk_dataset_pin(dataset, member->shard, stk_engine_now(dataset->engine), &file, error);
 
     if (status < 0) {
         return status;

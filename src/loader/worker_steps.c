@@ -135,7 +135,8 @@ static void pin_file(struct stk_fetch *fetch)
     const struct stk_sample_span *span = &fetch->members.span;
 
     if (span->bytes != 0 && !stk_dataset_at_open_file_limit(dataset, span->shard) &&
-        stk_dataset_pin(dataset, span->shard, &fetch->file, &fetch->error) < 0) {
+        stk_dataset_pin(dataset, span->shard, stk_engine_now(dataset->engine), &fetch->file,
+                        &fetch->error) < 0) {
         stk_dataset_error_add_location(dataset, &fetch->error, span->shard, STOKER_NO_OFFSET, NULL);
     }
 }

@@ -329,7 +329,7 @@ static void locate_field_error(struct stk_sample_task *task, uint32_t f)
 int stk_sample_fill(struct stk_sample_task *task)
 {
     struct stoker_loader *loader = task->pending->loader;
-    uint64_t before = stk_engine_now(loader->engine);
+    uint64_t before = task->read_end_ns ? task->read_end_ns : stk_engine_now(loader->engine);
     int status = 0;
 
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {

@@ -42,7 +42,8 @@ static uint8_t *span_buffer(struct stk_sample_task *task, uint64_t bytes)
     return stk_worker_scratch(task->worker, bytes, &task->error);
 }
 
-static int read_span(struct stk_sample_task *task, bool wait, struct stk_view *view)
+static int read_span(struct stk_sample_task *task, uint64_t now_ns, bool wait,
+                     struct stk_view *view)
 {
     struct stk_sample_span *span = &task->members->span;
     struct stoker_dataset *dataset = task->pending->loader->dataset;
@@ -50,7 +51,7 @@ static int read_span(struct stk_sample_task *task, bool wait, struct stk_view *v
     struct stk_stat about;
     uint8_t *buffer;
     int64_t got;
-    int status = stk_dataset_pin(dataset, span->shard, &file, &task->error);
+    int status = stk_dataset_pin(dataset, span->shard, now_ns, &file, &task->error);
 
     if (status < 0) {
         return status;
@@ -118,7 +119,7 @@ static int set_views(struct stk_sample_task *task, struct stk_view bytes)
 }
 
 /* Reads members that lie far apart, each with a read of its own, into the scratch. */
-static int read_scattered(struct stk_sample_task *task)
+static int read_scattered(struct stk_sample_task *task, uint64_t now_ns)
 {
     struct stoker_loader *loader = task->pending->loader;
     uint32_t shard = task->members->sample.shard;
@@ -136,7 +137,7 @@ static int read_scattered(struct stk_sample_task *task)
     if (!scratch) {
         return task->error.status;
     }
-    status = stk_dataset_pin(loader->dataset, shard, &file, &task->error);
+    status = stk_dataset_pin(loader->dataset, shard, now_ns, &file, &task->error);
     if (status < 0) {
         return status;
     }
@@ -193,19 +194,21 @@ int stk_sample_read(struct stk_sample_task *task, bool wait)
 {
     struct stoker_loader *loader = task->pending->loader;
     const struct stk_sample_span *span = &task->members->span;
-    uint64_t before = stk_engine_now(loader->engine);
+    uint64_t before = stk_engine_now(loader->engine), after;
     struct stk_view view = {(const uint8_t *)"", 0};
     bool is_compressed =
         stk_index_shard_compression(loader->dataset->index, span->shard) != STK_COMPRESSION_NONE;
     int status = 0;
 
+    task->read_end_ns = 0;
     if (task->members->is_index_damaged) {
         return stk_sample_members_fail(loader, task->sample, &task->error);
     }
     if (span->scattered && !is_compressed) {
-        status = wait ? read_scattered(task) : -EAGAIN;
+        status = wait ? read_scattered(task, before) : -EAGAIN;
     } else if (span->bytes > 0) {
-        status = is_compressed ? read_compressed(task, &view) : read_span(task, wait, &view);
+        status =
+            is_compressed ? read_compressed(task, &view) : read_span(task, before, wait, &view);
         status = status < 0 ? status : set_views(task, view);
     } else {
         status = set_views(task, view);
@@ -214,7 +217,9 @@ int stk_sample_read(struct stk_sample_task *task, bool wait)
         task->counters->warm_reads += !wait;
         task->counters->bytes += span->bytes;
     }
-    task->counters->read_ns += stk_engine_now(loader->engine) - before;
+    after = stk_engine_now(loader->engine);
+    task->counters->read_ns += after - before;
+    task->read_end_ns = status == 0 ? after : 0;
     return status;
 }
 

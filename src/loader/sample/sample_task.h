@@ -20,6 +20,7 @@ struct stk_sample_task {
     uint64_t sample;
     bool is_substitute;           /* `sample` replaces a bad sample */
     bool is_random;               /* another random crop of the sample may be decodable */
+    uint64_t read_end_ns;         /* of a read that succeeded: the fill begins then; 0: no read */
     struct stk_parse_cache parse; /* while the fields are filled */
     struct stoker_error error;
 };

@@ -84,7 +84,7 @@ static bool is_shard_changed(struct stk_sample_task *task, struct stoker_error *
     if (stk_open_files_pin(&dataset->files, dataset->index, shard, &file, NULL) < 0) {
         return false;
     }
-    changed = stk_dataset_check_shard(dataset, shard, file, true, error) < 0;
+    changed = stk_dataset_check_shard(dataset, shard, file, 0, error) < 0;
     stk_dataset_unpin(dataset, shard, file);
     return changed;
 }

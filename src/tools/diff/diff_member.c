@@ -140,7 +140,8 @@ static int read_sum(const struct half *half, const struct stk_member *location, 
     if (stk_index_shard_compression(dataset->index, location->shard) != STK_COMPRESSION_NONE) {
         return 1;
     }
-    status = stk_dataset_pin(dataset, location->shard, &file, error);
+    status =
+        stk_dataset_pin(dataset, location->shard, stk_engine_now(dataset->engine), &file, error);
     if (status < 0) {
         return status;
     }

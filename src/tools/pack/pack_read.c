@@ -178,7 +178,8 @@ static int open_source(struct stk_pack_read *reader, const struct stk_pack_piece
     if (piece->kind == STK_PACK_PIECE_FILE) {
         status = open_file(reader, piece, source_shard, error);
     } else if (stk_index_shard_compression(dataset->index, shard) == STK_COMPRESSION_NONE) {
-        status = stk_dataset_pin(dataset, shard, &source_shard->file, error);
+        status = stk_dataset_pin(dataset, shard, stk_engine_now(dataset->engine),
+                                 &source_shard->file, error);
     } else if (!reader->stream || reader->stream_shard != shard) {
         stk_shard_stream_close(reader->stream);
         reader->stream = NULL;
