@@ -133,12 +133,13 @@ def check_user(path):
 
 
 def check_floors(root, listed):
-    """Each Python test stands in scripts/floors.txt, and each name there is one."""
+    """Each Python test stands in scripts/floors.txt, each name there is one, and each floor has a
+    row."""
     path = root / rooms.FLOORS
     if not path.exists():
         return
     tests = {path.name for path in (root / "python/tests").glob("test_*.py")}
-    named, nested = set(), any("/" in room for room in listed)
+    named, tested, nested = set(), set(), any("/" in room for room in listed)
     for line, floor, names in rooms.read_floors(root):
         known = {"python"} | {part for room in listed for part in (room, rooms.floor_of(room))}
         if nested and floor not in known:
@@ -147,6 +148,10 @@ def check_floors(root, listed):
             if name not in tests:
                 yield line, "floor", f"no python/tests/{name}"
         named |= set(names)
+        tested.add(rooms.floor_of(floor))
+    for floor in dict.fromkeys(map(rooms.floor_of, listed)) if nested else ():
+        if floor not in tested and (root / "src" / floor).is_dir():
+            yield 1, "floor", f"say which Python tests a change in '{floor}' can break"
     for name in sorted(tests - named):
         yield 1, "floor", f"say which floor python/tests/{name} tests"
 

@@ -28,7 +28,8 @@ programs/cli:
 GUARD = "/* {0}. {1} */\n#ifndef {2}_H\n#define {2}_H\n{3}#endif\n"
 CLEAN = {
     "scripts/layers.txt": LAYERS,
-    "scripts/floors.txt": "# tests of floors\nformat: tar\n",
+    "scripts/floors.txt": "# tests of floors\nformat: tar\nbase: tar\nio: tar\n"
+                          "loader: tar\nprograms: tar\n",
     "scripts/tidy-exceptions.txt": "# what may stay\n"
                                    "test src/programs/cli/main.c a Python test runs it\n",
     "scripts/tool.py": "print('a tool')\n",
@@ -73,7 +74,10 @@ CLEAN = {
     "src/programs/cli/main.c": "#include <stoker/stoker.h>\n#include <stdio.h>\n"
                                "int main(void)\n{\n    puts(\"hello\");\n    return 0;\n}\n",
     "python/tests/test_tar.py": "def test_one():\n    pass\n",
-    "docs/page.md": "`format/tar/tar.h` and `src/base`\n",
+    "docs/page.md": "`format/tar/tar.h` and `src/base`, `stk_tar()`, `struct stk_mem`\n",
+    "docs/ARCHITECTURE.md": "| `base` | memory | - |\n| `io` | files | `posix` `sim` |\n"
+                            "| `format` | bytes | `tar` |\n| `loader` | batches | - |\n"
+                            "| `programs` | the command | `cli` |\n",
     "python/module.c": "#include <stoker/stoker.h>\n#include \"own.h\"\n",
     "python/own.h": "#ifndef OWN_H\n#define OWN_H\n#endif\n",
 }
@@ -99,6 +103,16 @@ ADDED = [
      "scripts/tool.py:2: columns: 101"),
     ("a document that names no file", "check_docs", "docs/page.md", "`format/tar/none.c`\n",
      "docs/page.md:2: name: no file 'format/tar/none.c'"),
+    ("a document that names no function", "check_docs", "docs/page.md", "`stk_" "none()`\n",
+     "docs/page.md:2: symbol: the code has no 'stk_" "none'"),
+    ("a document that names no module", "check_docs", "docs/page.md", "`none.py`\n",
+     "docs/page.md:2: name: no file 'none.py'"),
+    ("a table of floors without a room", "check_docs", "docs/ARCHITECTURE.md",
+     "| `io` | files | `posix` |\n",
+     "docs/ARCHITECTURE.md:6: floor: add the room 'sim' of 'io'"),
+    ("a table of floors with a room too many", "check_docs", "docs/ARCHITECTURE.md",
+     "| `loader` | batches | `none` |\n",
+     "docs/ARCHITECTURE.md:6: floor: 'loader' has no room 'none'"),
     ("a document with a dead link", "check_docs", "docs/page.md", "[a](none.md)\n",
      "docs/page.md:2: link: 'none.md'"),
     ("101 columns of shell", "tidy", "check", "#" * 101 + "\n", "check:3: columns: 101"),
@@ -192,9 +206,9 @@ ADDED = [
     ("line that is no row", "check_layers", "scripts/layers.txt", "tools/copy\n",
      "scripts/layers.txt:9: row:"),
     ("test of a floor that is not there", "check_layers", "scripts/floors.txt", "loader: gone\n",
-     "scripts/floors.txt:3: floor: no python/tests/test_gone.py"),
+     "scripts/floors.txt:7: floor: no python/tests/test_gone.py"),
     ("tests of no floor", "check_layers", "scripts/floors.txt", "network: tar\n",
-     "scripts/floors.txt:3: floor: no floor 'network'"),
+     "scripts/floors.txt:7: floor: no floor 'network'"),
 ]
 HEADER = "/* {}. {} */\n#ifndef {}\n#define {}\n#endif\n"
 WRITTEN = [
@@ -234,6 +248,9 @@ WRITTEN = [
      LAYERS.replace("(pure)", "(test)"), "scripts/layers.txt:7: layer: 'format/tar' is for tests"),
     ("mark of another name", "check_layers", "scripts/layers.txt",
      LAYERS.replace("pure", "clean"), "scripts/layers.txt:6: row: no such mark: clean"),
+    ("floor without tests", "check_layers", "scripts/floors.txt",
+     "format: tar\nbase: tar\nio: tar\nprograms: tar\n",
+     "scripts/floors.txt:1: floor: say which Python tests a change in 'loader' can break"),
     ("Python test of no floor", "check_layers", "python/tests/test_new.py", "\n",
      "scripts/floors.txt:1: floor: say which floor"),
 ]
@@ -332,7 +349,7 @@ class Checks(unittest.TestCase):
         rows = [("own base", ["mem_test"]), ("own format", ["tar_test", "tar_fuzz"]),
                 ("c base", ["mem_test", "tar_test", "posix_test", "tar_fuzz"]),
                 ("own io", ["posix_test"]), ("own io/sim", [""]), ("own python", [""]),
-                ("python format/tar", ["python/tests/test_tar.py"]), ("python base", [""])]
+                ("python format/tar", ["python/tests/test_tar.py"]), ("python python", [""])]
         for arguments, want in rows:
             with self.subTest(arguments):
                 self.assertEqual(self.of_copy("affected.py", *arguments.split()), (0, want))
