@@ -547,3 +547,37 @@ def test_tables_of_shards_that_were_written_since(tmp_path, engine):
     write([5, 1, 6, 7])
     os.utime(tmp_path / "a.tar", (1_600_000_000, 1_600_000_000))  # an older file is moved here
     assert chosen() == ["0", "2", "3"]
+
+
+@pytest.mark.parametrize("words", [["index"], ["index", "--jpeg-index"], ["ls"]])
+def test_tables_of_class_folders_that_changed(tmp_path, words):
+    """A class that is renamed, added and removed in one step, or an image that moves: the number of
+    classes and images is the same, and the table of the old classes is not used."""
+    root = tmp_path / "set"
+    for number, name in enumerate("abc"):
+        for image in range(4):
+            make.jpeg(root / name / f"{image}.jpg", number * 10 + image)
+    assert command(*words, root)[0] == 0
+
+    def chosen(**options):
+        fields = {"key": "__key__", "y": stoker.Label()}
+        with stoker.Engine(threads=2) as engine:
+            dataset = stoker.Dataset(root, engine=engine)
+            with stoker.Loader(dataset, 1, fields=fields, shuffle="none", tail="keep",
+                               output="numpy", **options) as loader:
+                return [(batch["key"][0], int(batch["y"][0])) for batch in loader]
+
+    def images(name, numbers="0123", label=2):
+        return [(f"{name}/{number}.jpg", label) for number in numbers]
+
+    assert chosen(subset="label > 1") == images("c")
+    assert {y for _, y in chosen(balance="label", seed=1)} == {0, 1, 2}
+    os.rename(root / "b", root / "d")
+    assert chosen(subset="label > 1") == images("d")
+    os.rename(root / "d/0.jpg", root / "c/9.jpg")
+    assert chosen(subset="label > 1") == images("d", "123")
+    assert chosen(subset="label == 1") == images("c", "01239", 1)
+    os.rename(root / "a", root / "e")
+    assert chosen(subset="label > 1") == images("e")
+    os.rename(root / "e/3.jpg", root / "e/5.jpg")
+    assert chosen(subset="label > 1") == images("e", "0125")
