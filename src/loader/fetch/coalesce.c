@@ -124,7 +124,8 @@ struct stk_fetch **stk_coalesce_list(struct stk_fetch **list, stk_coalesce_needs
     return tail;
 }
 
-uint64_t stk_coalesce_end(const struct stk_fetch *first, stk_coalesce_needs_read *needs_read)
+uint64_t stk_coalesce_end(const struct stk_fetch *first, stk_coalesce_needs_read *needs_read,
+                          bool *is_alone_out)
 {
     const struct stk_fetch *fetch = first->next;
     struct stk_coalesced_read read = begin_read(first);
@@ -132,12 +133,6 @@ uint64_t stk_coalesce_end(const struct stk_fetch *first, stk_coalesce_needs_read
     while (fetch && join(first, &read, fetch, needs_read)) {
         fetch = fetch->next;
     }
+    *is_alone_out = fetch == first->next;
     return read.end;
-}
-
-bool stk_coalesce_joins_next(const struct stk_fetch *first, stk_coalesce_needs_read *needs_read)
-{
-    struct stk_coalesced_read read = begin_read(first);
-
-    return first->next && join(first, &read, first->next, needs_read);
 }

@@ -19,9 +19,8 @@ struct stk_fetch *stk_coalesce_sort(struct stk_fetch *list);
  * sizes allow; the read with the oldest push comes first. Returns the link after the last one. */
 struct stk_fetch **stk_coalesce_list(struct stk_fetch **list, stk_coalesce_needs_read *needs_read);
 /* Returns the end offset of the read that begins with the first fetch of the list, which needs a
- * read: the following fetches that can join do. */
-uint64_t stk_coalesce_end(const struct stk_fetch *first, stk_coalesce_needs_read *needs_read);
-/* Whether the second fetch of the list joins the read that begins with the first one. */
-bool stk_coalesce_joins_next(const struct stk_fetch *first, stk_coalesce_needs_read *needs_read);
+ * read: the following fetches that can join do. Sets *is_alone_out to true if none does. */
+uint64_t stk_coalesce_end(const struct stk_fetch *first, stk_coalesce_needs_read *needs_read,
+                          bool *is_alone_out);
 
 #endif

@@ -69,7 +69,8 @@ static void write_reads(const struct stk_fetch *list, char *text)
 {
     while (list) {
         const struct stk_fetch *first = list;
-        uint64_t end = needs_read(first) ? stk_coalesce_end(first, needs_read) : 0;
+        bool is_alone;
+        uint64_t end = needs_read(first) ? stk_coalesce_end(first, needs_read, &is_alone) : 0;
 
         *text++ = '|';
         do {
@@ -100,18 +101,24 @@ static void test_rows(void)
     }
 }
 
-static void test_joins_next(void)
+static void test_is_alone(void)
 {
     static struct stk_fetch fetches[2];
     static const struct span spans[2] = {{0, 1, 0, 10}, {0, 1, 10, 10}};
     const struct stk_read_sizes sizes = {.gap_bytes = 0, .bytes_max = PAGE, .align = 1};
     struct stk_fetch *list = link_all(fetches, spans, 2, &sizes);
+    bool is_alone = true;
 
-    T_TRUE("joins", stk_coalesce_joins_next(list, needs_read));
-    T_EQ("end", stk_coalesce_end(list, needs_read), 20);
-    T_TRUE("alone", !stk_coalesce_joins_next(list->next, needs_read));
+    T_EQ("end of both", stk_coalesce_end(list, needs_read, &is_alone), 20);
+    T_TRUE("not alone", !is_alone);
+    T_EQ("end of the last", stk_coalesce_end(list->next, needs_read, &is_alone), 20);
+    T_TRUE("the last is alone", is_alone);
+    fetches[1].members.span.offset = 0;
+    T_EQ("end of two with the same bytes", stk_coalesce_end(list, needs_read, &is_alone), 10);
+    T_TRUE("the same bytes: not alone", !is_alone);
     fetches[1].members.span.bytes = 0;
-    T_TRUE("nothing to read", !stk_coalesce_joins_next(list, needs_read));
+    T_EQ("the second needs no read", stk_coalesce_end(list, needs_read, &is_alone), 10);
+    T_TRUE("alone", is_alone);
 }
 
 static void check_list(const struct stk_fetch *list, uint32_t count)
@@ -122,7 +129,8 @@ static void check_list(const struct stk_fetch *list, uint32_t count)
 
     while (list) {
         const struct stk_fetch *first = list;
-        uint64_t end = stk_coalesce_end(first, needs_read), push = UINT64_MAX;
+        bool is_alone;
+        uint64_t end = stk_coalesce_end(first, needs_read, &is_alone), push = UINT64_MAX;
 
         do {
             T_TRUE("once", list->slot < count && !seen[list->slot]);
@@ -173,7 +181,7 @@ static void test_random(uint64_t seed)
 int main(int argc, char **argv)
 {
     test_rows();
-    test_joins_next();
+    test_is_alone();
     if (argc > 1) {
         test_random(strtoull(argv[1], NULL, 10));
         return t_finish();

@@ -307,20 +307,17 @@ static const _Atomic bool *cancel_flag(const struct stk_fetch *list)
 }
 
 /* The slot of the batch that a fetch can be read into directly: if its bytes are one value of
- * bytes, and the read is for this fetch alone. The slot has not ended before the read, so the batch
- * exists. Only from stores: such a read always ends, and is not rounded out to blocks. NULL: the
- * bytes need a buffer. */
-static uint8_t *slot_destination(const struct stk_fetch *fetch, uint64_t end)
+ * bytes. The read must be for this fetch alone. The slot has not ended before the read, so the
+ * batch exists. Only from stores: such a read always ends, and is not rounded out to blocks. NULL:
+ * the bytes need a buffer. */
+static uint8_t *slot_destination(const struct stk_fetch *fetch)
 {
     const struct stoker_loader *loader = fetch->pending->loader;
     const struct stk_sample_span *span = &fetch->members.span;
     uint32_t only = STK_BATCH_FIELDS_MAX;
     const uint64_t *offsets;
 
-    /* Both are checked: a fetch that joined when the end was found may have been cancelled since.
-     */
-    if (!fetch->remote || end != span->offset + span->bytes ||
-        stk_coalesce_joins_next(fetch, needs_read)) {
+    if (!fetch->remote) {
         return NULL;
     }
     for (uint32_t f = 0; f < loader->field_count; f++) {
@@ -357,13 +354,15 @@ static bool issue(struct stk_fetcher *fetcher)
     struct stk_fetch_buffer *buffer;
     uint8_t *slot;
     uint64_t end;
+    bool is_alone;
 
     if (!needs_read(first)) {
         stk_fetch_deliver(fetcher->engine, pop_pending(fetcher));
         return true;
     }
-    end = stk_coalesce_end(first, needs_read);
-    slot = slot_destination(first, end);
+    /* Found once: a fetch that joins may be cancelled at any time. */
+    end = stk_coalesce_end(first, needs_read, &is_alone);
+    slot = is_alone ? slot_destination(first) : NULL;
     buffer = slot ? stk_fetch_buffer_borrow(&fetcher->buffers, slot, first->members.span.bytes)
                   : stk_fetch_buffer_get(&fetcher->buffers,
                                          rounded_read_bytes(first->members.span.offset, end));
@@ -376,6 +375,7 @@ static bool issue(struct stk_fetcher *fetcher)
         stk_fetch_deliver(fetcher->engine, pop_pending(fetcher));
         return true;
     }
+    STK_ASSERT(!slot || end - first->members.span.offset == first->members.span.bytes);
     /* The first fetch is taken even if its batch is cancelled now: a read without a fetch would
      * have no holder that releases its buffer, and no pin on its file. */
     buffer->begin = first->members.span.offset;
