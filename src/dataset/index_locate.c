@@ -294,9 +294,10 @@ int stk_index_location_match_folder(struct stk_index_location *location,
         char path[STK_PATH_BYTES_MAX];
         struct stk_stat about;
 
-        snprintf(path, sizeof path, "%s%s", location->root, name);
+        bool is_cut =
+            (size_t)snprintf(path, sizeof path, "%s%s", location->root, name) >= sizeof path;
         name += strlen(name) + 1;
-        if (stk_io_stat_path(dataset->engine->io, path, &about, NULL) < 0 ||
+        if (is_cut || stk_io_stat_path(dataset->engine->io, path, &about, NULL) < 0 ||
             about.mtime_ns != location->stamp.mtimes[i]) {
             note(location, STOKER_ERROR_CHANGED, "%s is stale: the folder '%.300s' changed",
                  location->path, path);

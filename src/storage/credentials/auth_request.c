@@ -10,6 +10,7 @@
 #include "storage/sign/sigv4.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,12 +46,24 @@ void stk_auth_request_close(struct stk_auth_request *auth)
     }
 }
 
+void stk_auth_request_set_url(struct stk_auth_request *auth, const char *format, ...)
+{
+    va_list list;
+    int bytes;
+
+    va_start(list, format);
+    bytes = vsnprintf(auth->url, sizeof auth->url, format, list);
+    va_end(list);
+    auth->is_cut |= bytes < 0 || (size_t)bytes >= sizeof auth->url;
+}
+
 void stk_auth_request_add_header(struct stk_auth_request *auth, const char *name, const char *value)
 {
     char *text = auth->header_text[auth->header_count];
 
     STK_ASSERT(auth->header_count < STK_AUTH_REQUEST_HEADERS_MAX);
-    snprintf(text, sizeof auth->header_text[0], "%s: %s", name, value);
+    auth->is_cut |= (size_t)snprintf(text, sizeof auth->header_text[0], "%s: %s", name, value) >=
+                    sizeof auth->header_text[0];
     auth->headers[auth->header_count++] = text;
 }
 
@@ -71,23 +84,36 @@ bool stk_auth_request_add_field(struct stk_auth_request *auth, const char *name,
     return true;
 }
 
+static int check_request(const struct stk_credential_chain *search,
+                         const struct stk_auth_request *auth, bool has_memory, const char *what,
+                         struct stoker_error *error)
+{
+    if (auth->is_cut) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a request for credentials is too long",
+                        "use a shorter endpoint, role or token", "%s", what);
+    }
+    if (!search->options->http) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no service can be queried here",
+                        "open it with a reactor", "%s", what);
+    }
+    return has_memory ? 0
+                      : stk_fail_errno(error, ENOMEM, "cannot ask for credentials", "free memory",
+                                       "%s", what);
+}
+
 int stk_auth_request_send(struct stk_credential_chain *search, struct stk_auth_request *auth,
                           const char *what, struct stoker_error *error)
 {
     struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
     uint32_t tries = auth->tries ? auth->tries : STK_CREDENTIAL_CHAIN_TRIES;
-    int status = STOKER_ERROR_UNSUPPORTED;
+    int status;
     char of_profile[STK_AWS_PROFILE_PATH_BYTES] = ""; /* too long a path: S3 reports it */
     const char *ca_file = search->options->session ? search->options->session->ca_file : NULL;
     uint32_t silent = 0;
     uint64_t wait_ms = 0;
 
-    if (!answer || !search->options->http) {
-        status = answer
-                     ? stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no service can be queried here",
-                                "open it with a reactor", "%s", what)
-                     : stk_fail_errno(error, ENOMEM, "cannot ask for credentials", "free memory",
-                                      "%s", what);
+    status = check_request(search, auth, answer != NULL, what, error);
+    if (status < 0) {
         stk_free(answer);
         return status;
     }

@@ -499,8 +499,7 @@ static int from_container(struct stk_credential_chain *search, struct stk_creden
     if (!auth) {
         return stk_fail_errno(error, ENOMEM, "cannot ask the container", "free memory", "ECS");
     }
-    snprintf(auth->url, sizeof auth->url, "%s%s", relative ? CONTAINER : "",
-             relative ? relative : full);
+    stk_auth_request_set_url(auth, "%s%s", relative ? CONTAINER : "", relative ? relative : full);
     auth->direct = true;
     auth->total_ms = auth->connect_ms = CONTAINER_MS;
     stk_auth_request_add_header(auth, "Accept", "application/json");
@@ -593,8 +592,8 @@ struct stk_auth_request *stk_ec2_metadata_request(uint32_t method,
     size_t bytes = strlen(service->base);
 
     if (auth) {
-        snprintf(auth->url, sizeof auth->url, "%.*s%s",
-                 (int)(bytes - (service->base[bytes - 1] == '/')), service->base, path);
+        stk_auth_request_set_url(auth, "%.*s%s", (int)(bytes - (service->base[bytes - 1] == '/')),
+                                 service->base, path);
         auth->direct = true;
         auth->total_ms = auth->connect_ms = service->timeout_ms;
         /* Most machines do not have this service. If the service returned a token, it exists. */

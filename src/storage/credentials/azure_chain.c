@@ -338,10 +338,11 @@ static int from_managed(struct stk_credential_chain *search, struct stk_credenti
         stk_auth_request_close(auth);
         return 0;
     }
-    snprintf(auth->url, sizeof auth->url, "%s%s?api-version=%s&resource=%s%s%s%s%s",
-             identity.endpoint, identity.variable ? "" : "/metadata/identity/oauth2/token",
-             identity.version, RESOURCE, client ? "&" : "", client ? identity.client_name : "",
-             client ? "=" : "", client ? client : "");
+    stk_auth_request_set_url(auth, "%s%s?api-version=%s&resource=%s%s%s%s%s", identity.endpoint,
+                             identity.variable ? "" : "/metadata/identity/oauth2/token",
+                             identity.version, RESOURCE, client ? "&" : "",
+                             client ? identity.client_name : "", client ? "=" : "",
+                             client ? client : "");
     auth->direct = true;
     auth->retry_not_found = true;
     if (identity.fixed) { /* on other machines no service responds: fail soon */

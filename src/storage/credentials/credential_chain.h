@@ -73,6 +73,7 @@ struct stk_auth_request {
     uint32_t connect_ms, total_ms, tries; /* 0: the defaults above; tries without a response */
     bool direct;                          /* use no proxy: metadata services */
     bool retry_not_found;                 /* 404 means "not yet": Azure's metadata */
+    bool is_cut; /* the URL or a header did not fit: the request is not sent */
     /* The response. */
     uint32_t code;
     bool google;      /* has "Metadata-Flavor: Google" */
@@ -84,13 +85,17 @@ struct stk_auth_request {
 /* Zeroed, on the heap; NULL: no memory. */
 struct stk_auth_request *stk_auth_request_open(uint32_t method);
 void stk_auth_request_close(struct stk_auth_request *auth); /* wipes; NULL is allowed */
+/* Sets the URL. A URL or header that does not fit fails the send. */
+__attribute__((format(printf, 2, 3))) void stk_auth_request_set_url(struct stk_auth_request *auth,
+                                                                    const char *format, ...);
 void stk_auth_request_add_header(struct stk_auth_request *auth, const char *name,
                                  const char *value);
 /* Appends "name=value" to a form, encoded; false: it is full. */
 bool stk_auth_request_add_field(struct stk_auth_request *auth, const char *name, const char *value);
 /* Sends the request, with retries if they may help (429, 5xx, error codes of throttling).
- * Returns 0 on success, with any status code, STOKER_ERROR_UNSUPPORTED if search->options->http is
- * not set, or an error if there was no response. what: "the metadata service", for the error. */
+ * Returns 0 on success, with any status code, STOKER_ERROR_LIMIT if the URL or a header did not
+ * fit, STOKER_ERROR_UNSUPPORTED if search->options->http is not set, or an error if there was no
+ * response. what: "the metadata service", for the error. */
 int stk_auth_request_send(struct stk_credential_chain *search, struct stk_auth_request *auth,
                           const char *what, struct stoker_error *error);
 /* Returns whether the response requests a later retry. */

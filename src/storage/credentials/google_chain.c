@@ -96,10 +96,10 @@ static int from_gcloud(struct stk_credential_chain *search, struct stk_credentia
 {
     const char *folder = stk_environment_get("CLOUDSDK_CONFIG");
     char wanted[PATH_BYTES], path[PATH_BYTES], first[2];
+    int bytes = snprintf(wanted, sizeof wanted, "%s/application_default_credentials.json",
+                         folder ? folder : "~/.config/gcloud");
 
-    snprintf(wanted, sizeof wanted, "%s/application_default_credentials.json",
-             folder ? folder : "~/.config/gcloud");
-    if (!stk_path_expand_home(wanted, path, sizeof path) ||
+    if (bytes >= (int)sizeof wanted || !stk_path_expand_home(wanted, path, sizeof path) ||
         stk_credential_chain_read_file(path, first, sizeof first, "", NULL) ==
             STOKER_ERROR_MISSING) {
         stk_credential_chain_log(search, "there is no '%s'", wanted);
@@ -217,7 +217,7 @@ static int subject_token(struct stk_credential_chain *search, const struct file 
                                                 "the identity's token", error);
         auth->text_bytes = status == 0 ? strlen(auth->text) : 0;
     } else if (status == 0) {
-        snprintf(auth->url, sizeof auth->url, "%s", file->source_url);
+        stk_auth_request_set_url(auth, "%s", file->source_url);
         stk_auth_request_add_header(auth, "Metadata",
                                     "True"); /* Azure's service wants it; others overlook it */
         if (file->authorization[0]) {        /* GitHub's */
@@ -295,7 +295,7 @@ static int impersonate(struct stk_credential_chain *search, const struct file *f
         stk_auth_request_add_header(auth, "Authorization", bearer);
         stk_auth_request_add_header(auth, "Content-Type", "application/json");
         explicit_bzero(bearer, sizeof bearer);
-        snprintf(auth->url, sizeof auth->url, "%s", url);
+        stk_auth_request_set_url(auth, "%s", url);
         status = build_request(file, auth)
                      ? stk_auth_request_send(search, auth, "Google's impersonation", error)
                      : stk_fail(error, STOKER_ERROR_LIMIT, "there are too many delegates",
@@ -556,11 +556,11 @@ static int from_metadata(struct stk_credential_chain *search, struct stk_credent
         stk_credential_chain_log(search, "the metadata server is not queried here");
         return 0;
     }
-    snprintf(auth->url, sizeof auth->url,
-             "http://%.256s/computeMetadata/v1/instance/service-accounts/default/token?scopes=%s",
-             host ? host : METADATA,
-             "https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fdevstorage."
-             "read_write");
+    stk_auth_request_set_url(
+        auth, "http://%.256s/computeMetadata/v1/instance/service-accounts/default/token?scopes=%s",
+        host ? host : METADATA,
+        "https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fdevstorage."
+        "read_write");
     auth->direct = true;
     auth->total_ms = auth->connect_ms = METADATA_MS;
     stk_auth_request_add_header(auth, "Metadata-Flavor", "Google");

@@ -59,18 +59,18 @@ static int from_file(struct stk_credential_chain *search, struct stk_credentials
                *home = stk_environment_get("HF_HOME");
     const char *cache = stk_environment_get("XDG_CACHE_HOME");
     char wanted[PATH_BYTES], path[PATH_BYTES], first[2];
-    int status;
+    int status, bytes;
 
     if (is_off(search)) {
         return 0;
     }
-    snprintf(wanted, sizeof wanted, "%s%s%s",
-             named   ? named
-             : home  ? home
-             : cache ? cache
-                     : "~/.cache",
-             named || home ? "" : "/huggingface", named ? "" : "/token");
-    if (!stk_path_expand_home(wanted, path, sizeof path) ||
+    bytes = snprintf(wanted, sizeof wanted, "%s%s%s",
+                     named   ? named
+                     : home  ? home
+                     : cache ? cache
+                             : "~/.cache",
+                     named || home ? "" : "/huggingface", named ? "" : "/token");
+    if (bytes >= (int)sizeof wanted || !stk_path_expand_home(wanted, path, sizeof path) ||
         stk_credential_chain_read_file(path, first, sizeof first, "", NULL) ==
             STOKER_ERROR_MISSING) {
         stk_credential_chain_log(search, "there is no '%.500s'", wanted);

@@ -49,7 +49,7 @@ static int sign_session(struct stk_auth_request *auth, const struct stk_credenti
     status = status < 0 ? status
                         : stk_url_encode_target(session->path, &query, 1, target, sizeof target);
     if (status == 0) {
-        snprintf(auth->url, sizeof auth->url, "%s://%s%s", session->scheme, session->host, target);
+        stk_auth_request_set_url(auth, "%s://%s%s", session->scheme, session->host, target);
         stk_auth_request_add_header(auth, "Authorization", headers->authorization);
         stk_auth_request_add_header(auth, "x-amz-date", headers->date);
         stk_auth_request_add_header(auth, "x-amz-content-sha256", STK_SIGV4_EMPTY_HASH);

@@ -88,7 +88,7 @@ static int find_google(struct stk_credential_chain *search, struct stk_machine_l
         return -ENOMEM;
     }
     host = host ? host : GOOGLE_METADATA;
-    snprintf(auth->url, sizeof auth->url, "http://%.256s/computeMetadata/v1/instance/zone", host);
+    stk_auth_request_set_url(auth, "http://%.256s/computeMetadata/v1/instance/zone", host);
     auth->direct = true;
     auth->tries = 1;
     auth->total_ms = auth->connect_ms = GOOGLE_MS;
