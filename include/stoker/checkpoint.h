@@ -37,6 +37,9 @@ struct stoker_checkpoint_writer_options {
     uint32_t cpu_percent_max;  /* limit of the CPU time of the threads that hash and write, in
                                   percent of all cores that this process may use: 1 to 100; 0:
                                   none */
+    uint32_t call_timeout_ms;  /* a save fails with STOKER_ERROR_TIMEOUT if one call into the file
+                                  system or store takes longer; the error names the file and what
+                                  the save does with it; default: 600,000 */
 };
 /* Returns 0 and sets *writer_out. The path is not touched yet. */
 STOKER_API int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
@@ -127,7 +130,8 @@ STOKER_API int stoker_checkpoint_save_next(struct stoker_checkpoint_save *save, 
                                            struct stoker_checkpoint_progress *progress,
                                            struct stoker_error *error);
 /* Takes ownership; NULL is allowed. Ends a running save: its step then exists completely or not at
- * all. */
+ * all. Waits for calls into the file system or store, each at most call_timeout_ms of the writer;
+ * a save that hangs is freed by its threads if the call returns. */
 STOKER_API void stoker_checkpoint_save_close(struct stoker_checkpoint_save *save);
 
 /* What rank 0 needs of each rank for the manifest. Plain bytes: send it as it is. */

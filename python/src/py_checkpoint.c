@@ -23,9 +23,10 @@ static void writer_close_handle(PyObject *object)
 /* CheckpointWriter(engine, path, memory_bytes_max, threads, bytes_per_s_max, cpu_percent_max) */
 static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {
-        "engine",          "path", "memory_bytes_max", "threads", "bytes_per_s_max",
-        "cpu_percent_max", NULL};
+    static char *names[] = {"engine",           "path",
+                            "memory_bytes_max", "threads",
+                            "bytes_per_s_max",  "cpu_percent_max",
+                            "call_timeout_ms",  NULL};
 
     struct stoker_checkpoint_writer_options options = {.struct_size = sizeof options};
     struct stk_py_module *module = PyType_GetModuleState(type);
@@ -35,11 +36,11 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     struct writer *self;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!y|O&O&O&O&:CheckpointWriter", names,
-                                     module->engine_type, &engine, &options.path, stk_py_u64,
-                                     &options.memory_bytes_max, stk_py_u32, &options.threads,
-                                     stk_py_u64, &options.bytes_per_s_max, stk_py_u32,
-                                     &options.cpu_percent_max)) {
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!y|O&O&O&O&O&:CheckpointWriter", names, module->engine_type,
+            &engine, &options.path, stk_py_u64, &options.memory_bytes_max, stk_py_u32,
+            &options.threads, stk_py_u64, &options.bytes_per_s_max, stk_py_u32,
+            &options.cpu_percent_max, stk_py_u32, &options.call_timeout_ms)) {
         return NULL;
     }
     self = stk_py_object_new(type);

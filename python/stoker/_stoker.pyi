@@ -287,6 +287,7 @@ class CheckpointWriter:
         threads: int = ...,
         bytes_per_s_max: int = ...,
         cpu_percent_max: int = ...,
+        call_timeout_ms: int = ...,
     ) -> CheckpointWriter: ...
     def set_limits(self, bytes_per_s_max: int, cpu_percent_max: int, /) -> None: ...
     def save(

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any, NamedTuple
 
 from . import _stoker, checkpoint_ranks, checkpoint_tree
-from ._options import count, parse_bytes, path_of, refuse_pickle
+from ._options import count, milliseconds, parse_bytes, path_of, refuse_pickle
 from .checkpoint_pieces import Pins
 from .checkpoint_reader import MissingKeyError, Reader, copy, finish, select
 from .checkpoint_run import Commit, Save, run
@@ -86,8 +86,9 @@ class Checkpointer:
         upload_every: only steps that are a multiple are uploaded; None: all, as far as uploads keep
             up: a step that waits while a newer one is saved is left out, unless it is a multiple of
             ``keep_every``.
-        timeout: seconds in which the ranks must answer each other, and in which uploads must end
-            after :meth:`close`.
+        timeout: seconds in which the ranks must answer each other, in which uploads must end after
+            :meth:`close`, and in which the file system or store must answer each call of a save:
+            else the save fails with a TimeoutError that names the file and what the save does.
         engine: default: that of the process.
 
     A save returns when its tensors are copied; threads of the library hash and write them without
@@ -162,6 +163,7 @@ class Checkpointer:
             parse_bytes(memory, "memory"),
             count(threads, "threads", high=64),
             *self._limits,
+            milliseconds(min(timeout, 3_000_000), "timeout"),
         )
         self._pins = Pins()
         self._last: Save | None = None

@@ -49,6 +49,7 @@ static void forget_locked(struct stk_background_job *job)
 static void *thread_main(void *argument)
 {
     struct stk_background_job *job = argument;
+    void (*release)(void *context), *context = job->options.context;
     struct stoker_error error = {0};
     uint32_t thread;
     int status;
@@ -74,7 +75,11 @@ static void *thread_main(void *argument)
         stk_background_job_fail_locked(job, status, &error);
     }
     leave_locked(job, 1);
+    release = job->locked.finished ? job->locked.release : NULL;
     pthread_mutex_unlock(&job->lock);
+    if (release) {
+        release(context);
+    }
     return NULL;
 }
 
@@ -213,6 +218,22 @@ bool stk_background_job_end(struct stk_background_job *job)
         pthread_join(job->threads[i], NULL);
     }
     return true;
+}
+
+bool stk_background_job_abandon(struct stk_background_job *job, void (*release)(void *context))
+{
+    bool running;
+
+    pthread_mutex_lock(&job->lock);
+    running = !job->locked.finished;
+    if (running) {
+        job->locked.release = release;
+        for (uint32_t i = 0; i < job->started; i++) {
+            pthread_detach(job->threads[i]);
+        }
+    }
+    pthread_mutex_unlock(&job->lock);
+    return running;
 }
 
 void stk_background_job_deinit(struct stk_background_job *job)

@@ -46,7 +46,8 @@ struct stk_background_job {
         uint32_t begun, running; /* threads that began; that did not return yet */
         uint32_t wanted;         /* of those that began: these run, the others end at once */
         bool finished;
-        int status; /* the first failure; 0: none */
+        void (*release)(void *context); /* of an abandoned job; NULL: it is none */
+        int status;                     /* the first failure; 0: none */
         struct stoker_error error;
     } locked;
 };
@@ -86,6 +87,9 @@ void stk_background_job_stop(struct stk_background_job *job);
 /* Stops and joins the threads. Returns false in a forked child process, where the threads do not
  * exist and nothing may be freed. */
 bool stk_background_job_end(struct stk_background_job *job);
+/* Instead of end(), of a job whose threads may never return: detaches them, and has the last one
+ * call release(context) once it returned. Returns false if the job is finished: then call end(). */
+bool stk_background_job_abandon(struct stk_background_job *job, void (*release)(void *context));
 /* After end(): frees the lock and releases the engine. */
 void stk_background_job_deinit(struct stk_background_job *job);
 /* Time since init(), on the engine's clock. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define COPY_WAIT_MS 50u
+#define CLOSE_WAIT_MS 100u
 
 static void save_free(struct stoker_checkpoint_save *save)
 {
@@ -404,6 +405,9 @@ static int copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
             begin_block(save, block);
         }
         status = failure(save, error);
+        if (status == 0 && !save->filling) {
+            status = stk_save_check_calls(save, error);
+        }
         if (status < 0) {
             return status;
         }
@@ -472,6 +476,11 @@ int stoker_checkpoint_save_next(struct stoker_checkpoint_save *save, uint32_t ti
         }
     }
     status = stk_background_job_next(&save->job, timeout_ms, NULL, NULL, error);
+    if (status == STK_BACKGROUND_JOB_RUNNING) {
+        int hangs = stk_save_check_calls(save, error);
+
+        status = hangs < 0 ? hangs : status;
+    }
     full.bytes = save->sink.file_bytes[STK_SAVE_SHARD] + save->sink.file_bytes[STK_SAVE_SHARED];
     full.bytes_done = atomic_load_explicit(&save->bytes_done, memory_order_relaxed);
     full.files_done = status == STK_BACKGROUND_JOB_FINISHED;
@@ -510,13 +519,12 @@ int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,
     return 0;
 }
 
-void stoker_checkpoint_save_close(struct stoker_checkpoint_save *save)
+/* After the last thread. */
+static void free_all(void *context)
 {
+    struct stoker_checkpoint_save *save = context;
     struct stk_checkpoint_block *block;
 
-    if (!save || !stk_background_job_end(&save->job)) {
-        return;
-    }
     while ((block = save->locked.filled) != NULL) {
         save->locked.filled = block->next;
         stk_writer_give_block(save->writer, block);
@@ -528,4 +536,27 @@ void stoker_checkpoint_save_close(struct stoker_checkpoint_save *save)
         stk_writer_give_block(save->writer, save->locked.held);
     }
     save_free(save);
+}
+
+void stoker_checkpoint_save_close(struct stoker_checkpoint_save *save)
+{
+    bool hangs;
+
+    if (!save || stk_engine_check(save->writer->engine, NULL) < 0) {
+        return;
+    }
+    stk_background_job_stop(&save->job);
+    while (stk_background_job_next(&save->job, CLOSE_WAIT_MS, NULL, NULL, NULL) ==
+               STK_BACKGROUND_JOB_RUNNING &&
+           stk_save_check_calls(save, NULL) == 0) {
+    }
+    pthread_mutex_lock(&save->job.lock);
+    hangs = save->locked.hangs;
+    pthread_mutex_unlock(&save->job.lock);
+    if (hangs && stk_background_job_abandon(&save->job, free_all)) {
+        return; /* its last thread frees it, if the call returns one day */
+    }
+    if (stk_background_job_end(&save->job)) {
+        free_all(save);
+    }
 }

@@ -29,10 +29,12 @@ static int open_sink(struct stoker_checkpoint_save *save, struct stoker_error *e
     if (!mine) {
         return 0;
     }
+    stk_save_call_begin(save, STK_SAVE_OPENS, STK_SAVE_SHARD);
     status = stk_sink_open(&save->sink, error);
     if (status == 0 && save->file_count > 1) {
         stk_earlier_open(save);
     }
+    stk_save_call_end();
     pthread_mutex_lock(&save->job.lock);
     if (status < 0) {
         stk_background_job_fail_locked(&save->job, status, error);
@@ -143,7 +145,9 @@ static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoin
 
         stk_writer_throttle(save->writer, bytes.bytes, now_ns - *cpu_ns, &save->job.stopping);
         *cpu_ns = now_ns;
+        stk_save_call_begin(save, STK_SAVE_WRITES, block->file);
         status = stk_sink_write(&save->sink, block->file, begin + skip, bytes, error);
+        stk_save_call_end();
     }
     atomic_fetch_add_explicit(&save->bytes_done, bytes.bytes, memory_order_relaxed);
     pthread_mutex_lock(&save->job.lock);
@@ -213,11 +217,13 @@ static int write_headers(struct stoker_checkpoint_save *save, struct stk_view *w
         status = stk_safetensors_header(&file->layout, &file->header, error);
         if (status == 0) {
             memcpy(file->root, file->layout.root, sizeof file->root);
+            stk_save_call_begin(save, STK_SAVE_WRITES, i);
             status = save->sink.place->remote
                          ? send_header(save, whole, error)
                          : stk_sink_write(
                                &save->sink, i, 0,
                                (struct stk_view){file->header, file->layout.header_bytes}, error);
+            stk_save_call_end();
         }
     }
     return status;
@@ -254,11 +260,17 @@ static int finish(struct stoker_checkpoint_save *save, struct stoker_error *erro
     int status = write_headers(save, &whole, error);
 
     if (status == 0 && save->file_count > 1) {
+        stk_save_call_begin(save, STK_SAVE_WRITES, STK_SAVE_SHARED);
         status = stk_earlier_finish(save, error);
+        stk_save_call_end();
     }
+    stk_save_call_begin(save, STK_SAVE_SYNCS, STK_SAVE_SHARD);
     status = status < 0 ? status : stk_sink_finish(&save->sink, whole, error);
+    stk_save_call_end();
     if (status == 0 && !save->sink.single && save->sink.ranks == 1) {
+        stk_save_call_begin(save, STK_SAVE_COMMITS, STK_SAVE_SHARD);
         status = commit(save, error);
+        stk_save_call_end();
     }
     if (status == 0) {
         for (uint32_t i = 0; i < save->file_count; i++) {
@@ -299,9 +311,10 @@ int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error 
     struct stk_checkpoint_block *block;
     uint64_t cpu_ns = stk_writer_cpu_ns();
     bool finishing = false;
-    int status = open_sink(save, error);
+    int status;
 
-    (void)thread;
+    stk_save_calls_enter(save, thread);
+    status = open_sink(save, error);
     while (status == 0 && (block = take_block(save, &finishing)) != NULL) {
         hash_block(save, block);
         count_block(save, block);
@@ -315,5 +328,6 @@ int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error 
                           (unsigned long long)save->sink.step);
     }
     leave(save, status, error);
+    stk_save_calls_leave();
     return status;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#define CALL_TIMEOUT_MS 600000u
 #define WAIT_SLICE_NS 50000000ull
 
 static int check_percent(uint32_t cpu_percent_max, struct stoker_error *error)
@@ -77,6 +78,7 @@ int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
     writer->locked.bytes_per_s_max = options.bytes_per_s_max;
     writer->locked.cpu_percent_max = options.cpu_percent_max;
     writer->shared_bytes_min = STK_SHARED_BYTES_MIN;
+    writer->call_timeout_ms = options.call_timeout_ms ? options.call_timeout_ms : CALL_TIMEOUT_MS;
     writer->references = 1;
     pthread_mutex_init(&writer->lock, NULL);
     stk_cond_init(&writer->freed);

@@ -61,6 +61,7 @@ struct stoker_checkpoint_writer {
     struct stoker_engine *engine; /* held; const after open, as all down to the lock */
     struct stk_checkpoint_place place;
     uint32_t threads, blocks_max;
+    uint32_t call_timeout_ms;  /* of a call into the file system or store */
     uint64_t shared_bytes_min; /* STK_SHARED_BYTES_MIN; tests have less */
     _Atomic uint32_t references;
     pthread_mutex_t lock;
@@ -149,6 +150,13 @@ struct stk_checkpoint_earlier {
     _Atomic bool differs; /* a block has other hashes: all others are written */
 };
 
+/* A call into the file system or store, of a thread of a save. */
+enum stk_save_stage { STK_SAVE_OPENS, STK_SAVE_WRITES, STK_SAVE_SYNCS, STK_SAVE_COMMITS };
+struct stk_save_call {
+    _Atomic uint64_t begin_ns; /* 0: there is none now */
+    _Atomic uint32_t stage, file;
+};
+
 /* A file of a save. */
 struct stk_checkpoint_save_file {
     struct stk_safetensors layout;     /* leaves: each thread writes those of its block */
@@ -179,13 +187,15 @@ struct stoker_checkpoint_save {
     bool pieces;       /* the caller copies tensors without data; const after open */
     uint64_t nan, inf; /* that thread; then const */
     _Atomic uint64_t bytes_done;
-    pthread_cond_t work; /* with job.lock */
-    struct {             /* with job.lock */
+    struct stk_save_call calls[STK_WRITER_THREADS_MAX]; /* each thread writes its own */
+    pthread_cond_t work;                                /* with job.lock */
+    struct {                                            /* with job.lock */
         struct stk_checkpoint_block *filled, **tail;
         struct stk_checkpoint_block *held; /* is sent with the header */
         uint64_t blocks_done;
         uint32_t active; /* threads */
         bool copied, opening, opened, finishing, committed;
+        bool hangs; /* a call took longer than call_timeout_ms */
     } locked;
 };
 
@@ -218,6 +228,16 @@ bool stk_earlier_has(struct stoker_checkpoint_save *save, const struct stk_check
 /* After all blocks and the header are written: makes the shared file a name of the earlier one, or
  * writes the blocks that were skipped. */
 int stk_earlier_finish(struct stoker_checkpoint_save *save, struct stoker_error *error);
+
+/* save_calls.c. A thread of the save says which call it begins, one at a time. */
+void stk_save_calls_enter(struct stoker_checkpoint_save *save, uint32_t thread);
+void stk_save_calls_leave(void);
+void stk_save_call_begin(const struct stoker_checkpoint_save *save, enum stk_save_stage stage,
+                         uint32_t file);
+void stk_save_call_end(void);
+/* Returns 0; or STOKER_ERROR_TIMEOUT if a call takes longer than call_timeout_ms: then the save has
+ * failed, and *error names the file and the stage. Any thread. */
+int stk_save_check_calls(struct stoker_checkpoint_save *save, struct stoker_error *error);
 
 /* save_run.c: what each thread of a save does. */
 int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error *error);
