@@ -5,17 +5,20 @@ usage: run_cache.py [FOLDER]      default: a temporary folder; it should be on t
 
 Prints one row for each number: reads of cached blocks against reads of a local file, the
 first and the second reading of an object with and without a cache, downloads of a block by eight
-processes, and the time to open a cache with a million slots.
+processes, the time to open a cache with a million slots, and the share of hits of a cache for half
+of the data.
 """
 import argparse
 import collections
 import contextlib
+import io
 import http.server
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -24,6 +27,8 @@ import stoker
 
 OBJECT = os.urandom(1 << 20) * 512
 PROCESSES = 8
+BLOCK = 256 << 10
+SHARDS, SAMPLES, SAMPLE_BYTES, EPOCHS = 32, 64, 31 << 10, 5
 
 
 class Store(http.server.BaseHTTPRequestHandler):
@@ -31,6 +36,7 @@ class Store(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     ranges = collections.Counter()
+    shards: dict[str, bytes] = {}
 
     def log_message(self, *_):
         pass
@@ -39,19 +45,23 @@ class Store(http.server.BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self):
+        data = OBJECT if self.path == "/object" else self.shards.get(self.path)
+        if data is None:
+            self.send_error(404)
+            return
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         first = int(match[1]) if match else 0
-        last = int(match[2] or len(OBJECT) - 1) if match else len(OBJECT) - 1
+        last = int(match[2] or len(data) - 1) if match else len(data) - 1
         if (first, last) != (0, 0):
             self.ranges[first, last] += 1
         self.send_response(206 if match else 200)
         self.send_header("ETag", '"1"')
         self.send_header("Content-Length", str(last + 1 - first))
         if match:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(OBJECT)}")
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(memoryview(OBJECT)[first : last + 1])
+            self.wfile.write(memoryview(data)[first : last + 1])
 
 
 def row(name, value, unit, note=""):
@@ -120,6 +130,67 @@ def measure_open(folder):
         f"{(folder / 'large' / 'stoker-cache.index').stat().st_size / 1e6:.1f} MB mapped")
 
 
+def make_shards():
+    for number in range(SHARDS):
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for i in range(SAMPLES):
+                info = tarfile.TarInfo(f"{number:02}-{i:03}.bin")
+                info.size = SAMPLE_BYTES
+                archive.addfile(info, io.BytesIO(os.urandom(SAMPLE_BYTES)))
+        Store.shards[f"/s{number:02}.tar"] = file.getvalue()
+
+
+def blocks_of(samples):
+    """The blocks that a list of samples reads, in order."""
+    step = SAMPLE_BYTES + 512 + -SAMPLE_BYTES % 512
+    for sample in samples:
+        shard, i = divmod(sample, SAMPLES)
+        for block in range(i * step // BLOCK, (i * step + 512 + SAMPLE_BYTES - 1) // BLOCK + 1):
+            yield shard, block
+
+
+def simulate(trace, first, capacity, policy):
+    """The share of hits from number `first` of a trace on."""
+    later, upcoming = {}, [0] * len(trace)
+    for at in range(len(trace) - 1, -1, -1):
+        upcoming[at] = later.get(trace[at], len(trace) + at)
+        later[trace[at]] = at
+    cached, hits = {}, 0
+    for at, block in enumerate(trace):
+        hits += block in cached and at >= first
+        if block in cached or policy != "keep" or len(cached) < capacity:
+            cached[block] = at if policy == "lru" else -upcoming[at]
+        if len(cached) > capacity:
+            del cached[min(cached, key=cached.get)]
+    return hits / (len(trace) - first)
+
+
+def measure_eviction(folder, base):
+    """A cache of half the data: hits of a loader, whose order the cache knows."""
+    make_shards()
+    count = sum((len(data) + BLOCK - 1) // BLOCK for data in Store.shards.values())
+    quota = 4096 + 1024 * 32 + count // 2 * (BLOCK + 16384) + 32768
+    cache = stoker.Cache(folder / "half", bytes=quota, block=BLOCK)
+    trace, first = [], 0
+    with stoker.Loader([f"{base}{name}" for name in Store.shards], batch_size=16, seed=3,
+                       fields={"x": stoker.Bytes("bin"), "id": "__id__"}, shuffle="two-level",
+                       memory="8MiB", threads=2, cache=cache) as loader:
+        for epoch in range(EPOCHS):
+            for batch in loader:
+                trace += blocks_of(int(sample) for sample in batch["id"])
+            if epoch == 0:
+                first, before = len(trace), cache.stats()
+    after = cache.stats()
+    hits = after["hits"] - before["hits"]
+    reads = hits + after["misses"] - before["misses"]
+    known = {policy: simulate(trace, first, count // 2, policy)
+             for policy in ("lru", "keep", "optimum")}
+    row(f"hits, cache of half the data, {EPOCHS} epochs", hits / reads, "",
+        f"simulated: LRU {known['lru']:.2f}, keep {known['keep']:.2f}, "
+        f"Belady's optimum {known['optimum']:.2f}; {after['blocks_evicted']} blocks evicted")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?")
@@ -132,6 +203,7 @@ def main():
         measure(place, url)
         measure_processes(place, url)
         measure_open(place)
+        measure_eviction(place, url.removesuffix("/object"))
     server.shutdown()
 
 

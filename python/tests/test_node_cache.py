@@ -378,3 +378,32 @@ def test_command_fills_shows_and_changes_a_cache(store, tmp_path):
     command("cache", "ls", "--cache", tmp_path / "none", status=3)
     command("cache", "ls", status=2)
     command("cache", "sing", "--cache", folder, status=2)
+
+
+def test_known_order_beats_keeping(store, tmp_path):
+    """A loader that shuffles shards of 32 samples uses each block several times, within a shard.
+    The cache has space for half of the data. If it keeps what it has, half of the reads are hits;
+    with the order of the loader it evicts blocks of shards that are over."""
+    block, samples = 32 << 10, 32
+    for shard in range(8):
+        path = make.tar(tmp_path / f"s{shard}.tar", [
+            (f"{shard}-{i:03}.bin", make.random_bytes(7000, 1000 * shard + i))
+            for i in range(samples)])
+        store.objects["bucket", path.name] = path.read_bytes()
+    quota = 4096 + 1024 * 32 + 34 * (block + 12288) + 8192
+    cache = stoker.Cache(tmp_path / "c", bytes=quota, block=block)
+    with stoker.Loader("s3://bucket/s{0..7}.tar", batch_size=8, seed=1,
+                       fields={"x": stoker.Bytes("bin")}, memory="2MiB", threads=1,
+                       shuffle="two-level", cache=cache) as loader:
+        for _ in range(5):
+            got = sorted(bytes(value) for batch in loader for value in batch["x"])
+            assert len(got) == 8 * samples
+            time.sleep(0.05)
+        stats = loader.stats()["cache"]
+    assert stats["blocks_evicted"] > 64, stats
+    assert stats["hits"] > 1020, stats  # 940 if the cache keeps what it has
+    assert stats["bytes_used"] <= quota
+    assert got == sorted(make.random_bytes(7000, 1000 * shard + i)
+                         for shard in range(8) for i in range(samples))
+    on_disk = sum(path.stat().st_blocks * 512 for path in (tmp_path / "c").iterdir())
+    assert on_disk <= quota

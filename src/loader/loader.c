@@ -6,6 +6,7 @@
 #include "engine/worker.h"
 #include "loader/fetch/fetcher.h"
 #include "loader/loader_close.h"
+#include "loader/loader_future.h"
 #include "loader/loader_state.h"
 #include "loader/pending/loader_maps.h"
 #include "loader/pending/pending_batch.h"
@@ -163,6 +164,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     stk_engine_add_client_locked(engine, &loader->client);
     stk_engine_signal_locked(engine, engine->worker_count);
     stk_engine_unlock(engine);
+    loader->future = stk_loader_future_open(loader);
     *loader_out = loader;
     return 0;
 }

@@ -83,6 +83,7 @@ static int replace_locked(struct stoker_loader *loader, struct stk_schedule *sch
     }
     loader->partition.sample_count = stk_schedule_epoch_samples(&loader->schedule);
     loader->shuffle = shuffle;
+    atomic_fetch_add_explicit(&loader->orders, 1, memory_order_relaxed);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include "loader/loader_close.h"
 
 #include "base/mem.h"
+#include "loader/loader_future.h"
 #include "loader/pending/pending_batch.h"
 #include "loader/pending/quarantine.h"
 
@@ -50,6 +51,8 @@ void stoker_loader_close(struct stoker_loader *loader)
         return;
     }
     engine = loader->engine;
+    stk_loader_future_close(loader->future);
+    loader->future = NULL;
     stk_engine_retain(engine);
     stk_engine_lock(engine, NULL);
     loader->locked.closed = true;

@@ -22,6 +22,7 @@
 
 struct stk_fetch;
 struct stk_fetcher;
+struct stk_loader_future;
 struct stk_pending_batch;
 struct stk_quarantine;
 
@@ -35,6 +36,7 @@ struct stoker_loader {
     struct stk_fetcher *fetcher;
     struct stoker_dataset *dataset;
     struct stk_batch_pool *pool;
+    struct stk_loader_future *future; /* loader/loader_future.h; NULL: none */
     /* The next three change only while the loader has no other pin (loader_adopt.c). */
     struct stk_schedule schedule;
     struct stk_run_sampling sampling; /* owns the tables that the schedule borrows */
@@ -50,10 +52,11 @@ struct stoker_loader {
     uint32_t io_retries, io_retry_wait_ms;
     uint32_t ahead_option; /* the option batches_ahead; 0: tuned */
     bool cached;           /* the option no_direct_io: cold bytes are read through the page cache */
-    bool sequential;       /* compressed shards without seek points: read front to back */
-    bool prefetch_epochs;  /* the next epoch is read ahead, too */
-    _Atomic bool closing;  /* closed: reads from stores that are still pending may be cancelled */
-    bool has_maps;         /* reads mapped files; see loader_maps.h */
+    _Atomic uint64_t orders; /* how often loader_adopt.c replaced the order */
+    bool sequential;         /* compressed shards without seek points: read front to back */
+    bool prefetch_epochs;    /* the next epoch is read ahead, too */
+    _Atomic bool closing;    /* closed: reads from stores that are still pending may be cancelled */
+    bool has_maps;           /* reads mapped files; see loader_maps.h */
     struct stk_map_watch maps;
     uint64_t seed, opened_ns, idle_before_ns, storage_wait_before_ns, lock_wait_before_ns;
     struct stoker_stats before;       /* the engine's jpegs* when the loader was opened */

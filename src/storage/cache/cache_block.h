@@ -32,6 +32,7 @@ struct stk_cache_block {
     uint64_t offset; /* in the object */
     uint32_t bytes;  /* shorter than a full block only at the end of the object */
     uint64_t object_bytes;
+    uint32_t place;        /* as in cache_future.h; 0: unknown */
     const char *url, *tag; /* borrowed: for tools, without secrets */
 };
 

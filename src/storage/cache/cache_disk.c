@@ -11,7 +11,11 @@
 
 #define METADATA_BYTES 4096u /* accounted for a block beside its region: extents of the file */
 #define KEEP_MINUTES 1440u   /* a block that was used later is evicted only if it must be */
+#define IDLE_MINUTES 10u     /* a block that was used later is kept from jobs with a known order */
 #define SEARCH_SLOTS 8192u   /* examined for one fill */
+#define CANDIDATES_MAX 256u  /* whose next use is looked up for one fill */
+#define FUTURE_SHARE 16u     /* of the quota: a future has at most one such part */
+#define VICTIMS_MAX 8u       /* evicted for one fill */
 #define NS_PER_MS 1000000ull
 
 /* How urgent an eviction is. */
@@ -56,7 +60,8 @@ uint64_t stk_cache_disk_used(const struct stk_cache_disk *disk)
     return disk->status < 0
                ? 0
                : disk->index.map_bytes +
-                     atomic_load_explicit(&disk->index.head->used_bytes, memory_order_relaxed);
+                     atomic_load_explicit(&disk->index.head->used_bytes, memory_order_relaxed) +
+                     atomic_load_explicit(&disk->index.head->future_bytes, memory_order_relaxed);
 }
 
 uint64_t stk_cache_disk_quota(const struct stk_cache_disk *disk)
@@ -153,7 +158,7 @@ static uint64_t evict_range_locked(struct stk_cache_disk *disk, uint32_t first, 
 }
 
 /* Continues where the last search ended, so that all blocks of equal age are treated alike. */
-static uint64_t evict_locked(struct stk_cache_disk *disk, uint64_t wanted, enum pressure pressure)
+static uint64_t sweep_locked(struct stk_cache_disk *disk, uint64_t wanted, enum pressure pressure)
 {
     uint32_t count = disk->index.slot_count, mask = count - 1;
     uint32_t hand = atomic_load_explicit(&disk->index.head->hand, memory_order_relaxed) & mask;
@@ -171,6 +176,107 @@ static uint64_t evict_locked(struct stk_cache_disk *disk, uint64_t wanted, enum 
     return freed;
 }
 
+/* A block that may be evicted, and when it is used next. */
+struct victim {
+    uint64_t state, next_ns;
+    uint32_t slot;
+};
+
+/* The time until the next use of a cached block. One that no job lists is not used again, unless a
+ * process without a known order uses it. */
+static uint64_t next_use(const struct stk_cache_disk *disk, const struct stk_cache_slot *slot,
+                         uint32_t now)
+{
+    struct stk_cache_next next = stk_cache_futures_next(
+        disk->options.futures, atomic_load_explicit(&slot->place, memory_order_relaxed), false);
+    uint32_t used = atomic_load_explicit(&slot->used_minute, memory_order_relaxed);
+
+    return next.is_known || now > used + IDLE_MINUTES ? next.ns : 0;
+}
+
+/* Adds to a list that begins with the farthest next use. Returns the new length. */
+static uint32_t add_victim(struct victim *victims, uint32_t count, const struct victim *more)
+{
+    uint32_t i;
+
+    if (count == VICTIMS_MAX && victims[count - 1].next_ns >= more->next_ns) {
+        return count;
+    }
+    i = count < VICTIMS_MAX ? count++ : count - 1;
+    for (; i > 0 && victims[i - 1].next_ns < more->next_ns; i--) {
+        victims[i] = victims[i - 1];
+    }
+    victims[i] = *more;
+    return count;
+}
+
+/* Frees the blocks whose next use is farthest away, of those that one search finds, and later than
+ * the one of the block that needs the space: `after_ns`. */
+static uint64_t evict_farthest_locked(struct stk_cache_disk *disk, uint64_t wanted,
+                                      uint64_t after_ns)
+{
+    struct victim victims[VICTIMS_MAX] = {{0}};
+    uint32_t slots = disk->index.slot_count, mask = slots - 1, now = minute_now(), count = 0;
+    uint32_t hand = atomic_load_explicit(&disk->index.head->hand, memory_order_relaxed) & mask;
+    uint32_t left = (uint32_t)stk_min(slots, SEARCH_SLOTS), seen = 0;
+    uint64_t freed = 0;
+
+    for (; left > 0 && seen < CANDIDATES_MAX; left--, hand = (hand + 1) & mask) {
+        struct stk_cache_slot *slot = &disk->index.slots[hand];
+        struct victim it = {.slot = hand};
+
+        it.state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+        if (may_evict_locked(disk, hand, PRESSURE_MUST, now)) {
+            bool is_left = stk_cache_state_kind(it.state) != STK_CACHE_VALID;
+
+            it.next_ns = is_left ? STK_CACHE_NEVER : next_use(disk, slot, now);
+            seen++;
+            if (is_left || it.next_ns > after_ns) {
+                count = add_victim(victims, count, &it);
+            }
+        }
+    }
+    atomic_store_explicit(&disk->index.head->hand, hand, memory_order_relaxed);
+    for (uint32_t i = 0; i < count && freed < wanted; i++) {
+        if (free_slot_locked(disk, victims[i].slot) == 0) {
+            freed += stk_cache_state_bytes(victims[i].state);
+            atomic_fetch_add_explicit(&disk->evicted,
+                                      stk_cache_state_kind(victims[i].state) == STK_CACHE_VALID,
+                                      memory_order_relaxed);
+        }
+    }
+    return freed;
+}
+
+/* Lists the futures of the jobs. Returns whether there are any. */
+static bool look_at_futures_locked(struct stk_cache_disk *disk)
+{
+    struct stk_cache_futures *futures = disk->options.futures;
+
+    return futures && stk_cache_futures_look(
+                          futures, stk_clock_ns(),
+                          disk->options.has_futures ? &disk->index.head->future_bytes : NULL);
+}
+
+/* Frees blocks for the one that needs the space; NULL: for something else. */
+static uint64_t evict_locked(struct stk_cache_disk *disk, uint64_t wanted, enum pressure pressure,
+                             const struct stk_cache_block *block)
+{
+    struct stk_cache_next next = {.ns = 0};
+    uint64_t freed = 0;
+
+    if (look_at_futures_locked(disk)) {
+        next = block ? stk_cache_futures_next(disk->options.futures, block->place, true) : next;
+        if (pressure == PRESSURE_MUST || next.is_known) {
+            freed = evict_farthest_locked(disk, wanted, pressure == PRESSURE_MUST ? 0 : next.ns);
+        }
+        if (pressure != PRESSURE_MUST && next.is_known) {
+            return freed; /* the blocks that stay are used sooner */
+        }
+    }
+    return freed < wanted ? freed + sweep_locked(disk, wanted - freed, pressure) : freed;
+}
+
 /* The bytes that are missing until the file system has its floor and `bytes`. */
 static uint64_t below_floor(const struct stk_cache_disk *disk, uint64_t bytes)
 {
@@ -184,8 +290,9 @@ static uint64_t below_floor(const struct stk_cache_disk *disk, uint64_t bytes)
     return free_bytes >= disk->floor_bytes + bytes ? 0 : disk->floor_bytes + bytes - free_bytes;
 }
 
-/* Makes sure that a block of accounted bytes fits. */
-static bool make_space_locked(struct stk_cache_disk *disk, uint64_t bytes)
+/* Makes sure that accounted bytes fit. block: that needs them; NULL: something else. */
+static bool make_space_locked(struct stk_cache_disk *disk, uint64_t bytes,
+                              const struct stk_cache_block *block)
 {
     uint64_t quota = stk_cache_disk_quota(disk), used = stk_cache_disk_used(disk), missing;
 
@@ -193,14 +300,39 @@ static bool make_space_locked(struct stk_cache_disk *disk, uint64_t bytes)
         uint64_t over = used > quota ? used - quota : 0;
 
         evict_locked(disk, over > 0 ? over + bytes : bytes,
-                     over > 0 ? PRESSURE_MUST : PRESSURE_QUOTA);
+                     over > 0 || !block ? PRESSURE_MUST : PRESSURE_QUOTA, block);
         used = stk_cache_disk_used(disk);
         if (used > quota || bytes > quota - used) {
             return false;
         }
     }
     missing = below_floor(disk, bytes);
-    return missing == 0 || evict_locked(disk, missing, PRESSURE_MUST) >= missing;
+    return missing == 0 || evict_locked(disk, missing, PRESSURE_MUST, block) >= missing;
+}
+
+int stk_cache_disk_open_future(struct stk_cache_disk *disk, struct stk_cache_future *future,
+                               uint64_t blocks)
+{
+    uint64_t bytes = stk_cache_future_bytes(blocks);
+    int status;
+
+    memset(future, 0, sizeof *future);
+    if (disk->status < 0 || disk->options.read_only ||
+        bytes > stk_cache_disk_quota(disk) / FUTURE_SHARE) {
+        return -ENOSPC;
+    }
+    status = stk_cache_index_lock(&disk->index, STK_CACHE_LOCK_MS);
+    if (status < 0) {
+        return status;
+    }
+    status = make_space_locked(disk, bytes, NULL) ? 0 : -ENOSPC;
+    status = status < 0 ? status : stk_cache_future_open(future, disk->folder, blocks);
+    if (status == 0) {
+        atomic_fetch_add_explicit(&disk->index.head->future_bytes, bytes, memory_order_relaxed);
+        stk_cache_futures_look_again(disk->options.futures);
+    }
+    stk_cache_index_unlock(&disk->index);
+    return status;
 }
 
 /* ---- reading ---- */
@@ -250,7 +382,7 @@ static uint32_t new_slot_locked(struct stk_cache_disk *disk, const struct stk_ca
     uint64_t bytes = accounted(block->bytes);
     uint32_t slot = STK_CACHE_NO_SLOT;
 
-    if (!make_space_locked(disk, bytes)) {
+    if (!make_space_locked(disk, bytes, block)) {
         return STK_CACHE_NO_SLOT;
     }
     slot = stk_cache_index_free_slot_locked(&disk->index, &block->key);
@@ -283,8 +415,7 @@ static enum stk_cache_turn begin_locked(struct stk_cache_disk *disk,
     *fill = (struct stk_cache_fill){
         .disk = disk,
         .slot = slot,
-        .state =
-            stk_cache_index_fill_locked(&disk->index, slot, &block->key, accounted(block->bytes)),
+        .state = stk_cache_index_fill_locked(&disk->index, slot, block, accounted(block->bytes)),
         .next = disk->fills,
     };
     disk->fills = fill;

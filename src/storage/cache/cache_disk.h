@@ -12,6 +12,7 @@
 #ifndef STORAGE_CACHE_CACHE_DISK_H
 #define STORAGE_CACHE_CACHE_DISK_H
 
+#include "storage/cache/cache_future.h"
 #include "storage/cache/cache_index.h"
 
 #define STK_CACHE_FILES 8u
@@ -28,6 +29,8 @@ struct stk_cache_disk_options {
     uint64_t free_bytes;        /* the floor; 0: 5 % of the file system */
     uint32_t block_bytes;       /* of a new folder */
     bool must_exist, read_only; /* for tools */
+    struct stk_cache_futures *futures;      /* of all folders of the cache; borrowed; NULL: none */
+    bool has_futures;                       /* their files are in this folder */
     int (*fault)(enum stk_cache_call call); /* of tests: returns 0 or -errno; NULL: none */
 };
 
@@ -82,6 +85,10 @@ void stk_cache_disk_abandon(struct stk_cache_fill *fill);
 
 /* Makes a fill of this block, by any process, end without a cached block. */
 void stk_cache_disk_invalidate(struct stk_cache_disk *disk, const struct stk_cache_block *block);
+
+/* Makes a future of so many blocks in this folder. Returns 0, -ENOSPC, -EBUSY or -errno. */
+int stk_cache_disk_open_future(struct stk_cache_disk *disk, struct stk_cache_future *future,
+                               uint64_t blocks);
 
 /* ---- for tools ---- */
 

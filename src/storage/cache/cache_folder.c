@@ -71,7 +71,8 @@ static bool is_own_name(const char *name)
 {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
            strcmp(name, STK_CACHE_INDEX_NAME) == 0 ||
-           strncmp(name, DATA_NAME, strlen(DATA_NAME)) == 0;
+           strncmp(name, DATA_NAME, strlen(DATA_NAME)) == 0 ||
+           strncmp(name, STK_CACHE_FUTURE_NAME, strlen(STK_CACHE_FUTURE_NAME)) == 0;
 }
 
 /* A folder without an index must be empty: it may be one of the user's. */

@@ -288,8 +288,9 @@ static void add_used(struct stk_cache_index *index, uint64_t more, uint64_t less
 }
 
 uint64_t stk_cache_index_fill_locked(struct stk_cache_index *index, uint32_t i,
-                                     const struct stk_cache_key *key, uint64_t bytes)
+                                     const struct stk_cache_block *block, uint64_t bytes)
 {
+    const struct stk_cache_key *key = &block->key;
     struct stk_cache_slot *slot = &index->slots[i];
     uint64_t before = atomic_load_explicit(&slot->state, memory_order_relaxed);
     uint64_t state = next_state(before, STK_CACHE_FILLING, bytes);
@@ -298,6 +299,7 @@ uint64_t stk_cache_index_fill_locked(struct stk_cache_index *index, uint32_t i,
     atomic_store_explicit(&slot->key[0], key_word(key, 0), memory_order_relaxed);
     atomic_store_explicit(&slot->key[1], key_word(key, 1), memory_order_relaxed);
     atomic_store_explicit(&slot->used_minute, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->place, block->place, memory_order_relaxed);
     atomic_store_explicit(&slot->state, state, memory_order_release);
     add_used(index, bytes, is_free ? 0 : stk_cache_state_bytes(before));
     return state;

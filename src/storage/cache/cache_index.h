@@ -35,14 +35,15 @@ enum stk_cache_slot_kind { STK_CACHE_FREE = 0, STK_CACHE_FILLING, STK_CACHE_VALI
 struct stk_cache_slot {
     _Atomic uint64_t state;
     _Atomic uint32_t used_minute; /* since 1970, of the last use */
-    _Atomic uint32_t unused;
-    _Atomic uint64_t key[2]; /* the first bytes of the key */
+    _Atomic uint32_t place;       /* as in cache_future.h: when it is used next; 0: unknown */
+    _Atomic uint64_t key[2];      /* the first bytes of the key */
 };
 
 struct stk_cache_index_head {
     uint64_t magic;
     uint32_t layout, slot_count, block_bytes, crc; /* of the fields before it */
-    uint64_t unused[4];
+    _Atomic uint64_t future_bytes; /* of files beside the blocks, see cache_future.h */
+    uint64_t unused[3];
     _Atomic uint64_t boot; /* when the bytes were counted, see struct stk_cache_index */
     _Atomic uint64_t quota_bytes, used_bytes; /* used: by all slots that are not free */
     _Atomic uint32_t changing;                /* 1 while a process changes the index */
@@ -112,7 +113,7 @@ uint32_t stk_cache_index_bucket(const struct stk_cache_index *index,
                                 uint32_t *first_out);
 /* FREE or FILLING --> FILLING with a new generation, and its bytes accounted. Returns the state. */
 uint64_t stk_cache_index_fill_locked(struct stk_cache_index *index, uint32_t slot,
-                                     const struct stk_cache_key *key, uint64_t bytes);
+                                     const struct stk_cache_block *block, uint64_t bytes);
 /* Any --> FILLING with a new generation, without an owner: the data is being removed. */
 void stk_cache_index_begin_free_locked(struct stk_cache_index *index, uint32_t slot);
 /* FILLING --> FREE, and the bytes are no longer accounted. */

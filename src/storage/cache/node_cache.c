@@ -4,6 +4,7 @@
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <string.h>
@@ -60,12 +61,15 @@ int stk_cache_open_with(struct stoker_cache **cache_out, const struct stoker_cac
     atomic_init(&cache->users, 1);
     cache->pid = getpid();
     cache->block_bytes = options.block_bytes;
+    stk_cache_futures_init(&cache->futures, -1);
+    disk.futures = &cache->futures;
     disk.quota_bytes = options.bytes_max / options.path_count;
     disk.free_bytes = options.free_bytes;
     disk.must_exist = options.must_exist;
     disk.block_bytes = options.block_bytes;
     for (; status == 0 && cache->disk_count < options.path_count; cache->disk_count++) {
         disk.path = options.paths[cache->disk_count];
+        disk.has_futures = cache->disk_count == 0;
         status = stk_cache_disk_open(&cache->disks[cache->disk_count], &disk, error);
         if (status == 0 && cache->disks[cache->disk_count].status == 0) {
             /* All folders have blocks of one size: of the first that is a cache already. */
@@ -83,6 +87,7 @@ int stk_cache_open_with(struct stoker_cache **cache_out, const struct stoker_cac
         stk_cache_release(cache);
         return status;
     }
+    cache->futures.folder = cache->disks[0].status < 0 ? -1 : cache->disks[0].folder;
     *cache_out = cache;
     return 0;
 }
@@ -104,6 +109,7 @@ void stk_cache_release(struct stoker_cache *cache)
         for (uint32_t i = 0; i < cache->disk_count; i++) {
             stk_cache_disk_close(&cache->disks[i]);
         }
+        stk_cache_futures_deinit(&cache->futures);
         stk_free(cache);
     }
 }
@@ -111,6 +117,18 @@ void stk_cache_release(struct stoker_cache *cache)
 void stoker_cache_close(struct stoker_cache *cache)
 {
     stk_cache_release(cache);
+}
+
+uint64_t stk_cache_url_hash(const char *url)
+{
+    return stk_xxh3_64(url, strlen(url));
+}
+
+int stk_cache_open_future(struct stoker_cache *cache, struct stk_cache_future *future,
+                          uint64_t bytes, uint64_t objects)
+{
+    return stk_cache_disk_open_future(&cache->disks[0], future,
+                                      bytes / cache->block_bytes + 2 * objects);
 }
 
 /* ---- keys ---- */
@@ -140,6 +158,7 @@ struct stk_cache_block stk_cache_block_of(const struct stoker_cache *cache,
     uint64_t words[2] = {number, cache->block_bytes};
     struct stk_cache_block block = {.offset = number * cache->block_bytes,
                                     .object_bytes = object->bytes,
+                                    .place = stk_cache_place(object->url_hash, number),
                                     .url = object->url,
                                     .tag = object->tag};
     struct stk_sha256 sha;

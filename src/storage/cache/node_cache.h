@@ -24,14 +24,15 @@ struct stoker_cache {
     int pid;
     uint32_t block_bytes, disk_count;
     struct stk_cache_counters counters;
+    struct stk_cache_futures futures; /* their files are in the first folder */
     struct stk_cache_disk disks[];
 };
 
 /* An object version that may be cached. */
 struct stk_cache_object {
     struct stk_cache_key key;
-    uint64_t bytes;
-    const char *url, *tag; /* borrowed: for tools, without secrets */
+    uint64_t bytes, url_hash; /* stk_cache_url_hash */
+    const char *url, *tag;    /* borrowed: for tools, without secrets */
 };
 
 /* Options of an internal open: fault as in cache_disk.h. */
@@ -42,6 +43,13 @@ int stk_cache_open_with(struct stoker_cache **cache_out, const struct stoker_cac
 int stk_cache_open_environment(struct stoker_cache **cache_out, struct stoker_error *error);
 void stk_cache_retain(struct stoker_cache *cache);
 void stk_cache_release(struct stoker_cache *cache); /* NULL is allowed */
+
+/* For places: see stk_cache_place. */
+uint64_t stk_cache_url_hash(const char *url);
+/* Makes the future of a job that reads so many bytes of objects. Returns 0; below 0: others will
+ * not know what the job uses. */
+int stk_cache_open_future(struct stoker_cache *cache, struct stk_cache_future *future,
+                          uint64_t bytes, uint64_t objects);
 
 /* The key of an object version: of its store, its URL and its ETag. */
 void stk_cache_object_key(const char *endpoint, const char *url, const char *etag, uint64_t bytes,

@@ -565,7 +565,7 @@ static void test_crash_states(void)
     fill_bytes(data, &new);
     T_EQ("write", stk_cache_block_write(disk->data[file], (uint64_t)first * PAGE, &new, data), 0);
     T_EQ("lock", stk_cache_index_lock(&disk->index, 1000), 0);
-    state = stk_cache_index_fill_locked(&disk->index, slot, &new.key, 20480);
+    state = stk_cache_index_fill_locked(&disk->index, slot, &new, 20480);
     T_TRUE("commit", stk_cache_index_commit_locked(&disk->index, slot, state));
     stk_cache_index_unlock(&disk->index);
     after.index = load(-1, before.index_bytes);

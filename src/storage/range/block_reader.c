@@ -436,6 +436,7 @@ void stk_block_reader_attach(struct stk_block_reader *reader, struct stk_store *
                          &source->cached.key);
     source->cached.bytes = source->info.bytes;
     source->cached.url = object->url;
+    source->cached.url_hash = stk_cache_url_hash(object->url);
     source->cached.tag = etag;
     source->reader = reader;
 }
