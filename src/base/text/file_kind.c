@@ -137,7 +137,7 @@ static bool is_arrow_stream(struct stk_view head)
  * first sample begins. */
 static bool is_mds(struct stk_view head)
 {
-    uint64_t count, first;
+    uint64_t count, first, header_at;
 
     if (head.bytes < 16) {
         return false;
@@ -147,7 +147,17 @@ static bool is_mds(struct stk_view head)
     if (count == 0 || count > 1u << 24 || first <= 4 * (count + 2) || first > 1u << 26) {
         return false;
     }
-    return 4 * (count + 2) < head.bytes && head.data[4 * (count + 2)] == '{';
+    header_at = 4 * (count + 2);
+    if (header_at < head.bytes) {
+        return head.data[header_at] == '{';
+    }
+    /* The header is behind these bytes: it is short, and the offsets increase. */
+    for (uint64_t at = 8; at + 4 <= head.bytes; at += 4) {
+        if (little(head.data + at, 4) < little(head.data + at - 4, 4)) {
+            return false;
+        }
+    }
+    return head.bytes >= 256 && first - header_at <= 1u << 16;
 }
 
 /* FFCV: u16 version 2, u16 fields, u32 bytes of a page (a power of two), u64 samples. */

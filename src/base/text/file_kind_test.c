@@ -52,6 +52,25 @@ static void test_bytes(void)
 }
 
 /* The checksum of a length of 8, masked as TensorFlow does it. */
+/* More samples than the first bytes have offsets of. */
+static void test_large_mds(void)
+{
+    uint32_t words[128] = {5000, 4 * 5002 + 90};
+    struct stk_view head = {(const uint8_t *)words, sizeof words};
+    const struct stk_file_kind *found;
+
+    for (uint32_t i = 2; i < 128; i++) {
+        words[i] = words[i - 1] + 1000 + i;
+    }
+    found = stk_file_kind_of_bytes(head);
+    T_STR("MDS", found ? found->name : "", "a shard of MDS (MosaicML streaming)");
+    words[100] = 7;
+    T_TRUE("offsets that do not increase", !stk_file_kind_of_bytes(head));
+    words[100] = words[99];
+    words[1] = 1u << 25;
+    T_TRUE("a header that is too long", !stk_file_kind_of_bytes(head));
+}
+
 static void test_tfrecord(void)
 {
     static const uint8_t record[] = {8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0x86, 0x24, 0x0f};
@@ -117,6 +136,7 @@ int main(void)
 {
     test_bytes();
     test_tfrecord();
+    test_large_mds();
     test_names();
     test_system_files();
     return t_finish();
