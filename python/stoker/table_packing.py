@@ -198,6 +198,7 @@ class _FileRow(dict[str, Any]):
     """A row of one of several tables."""
 
     folder = ""  # of its table
+    place = ""  # its table and number there
 
 
 class _Table:
@@ -246,13 +247,13 @@ class _Table:
                 yield from read(path)
                 return
             folder, is_first = os.path.dirname(path), True
-            for row in read(path):
+            for number, row in enumerate(read(path)):
                 if is_first and columns is not None and read is not _read_jsonl:
                     # Lines of JSON may leave out fields.
                     self._check_columns(path, columns, list(row))
                 columns, is_first = columns or list(row), False
                 of_file = _FileRow(row)
-                of_file.folder = folder
+                of_file.folder, of_file.place = folder, f" ({path!r} row {number})"
                 yield of_file
 
     @staticmethod
@@ -665,7 +666,7 @@ def pack_table(
                     failure = sample if isinstance(sample, Error) else _write(writer, sample)
                     result["samples"] += failure is None
                     if failure is not None:
-                        failure = _in_row(failure, number)
+                        failure = _in_row(failure, number, row)
                         bad.add(number, _shown(row.get(columns["image"])), failure)
                         if on_error == "raise":
                             raise failure
@@ -686,7 +687,7 @@ def _write(writer: ShardWriter, sample: dict[str, Any]) -> Error | None:
     return None
 
 
-def _in_row(error: Error, number: int) -> Error:
-    """The error with the number of the row."""
-    where = f"row {number}, {error.where}"
+def _in_row(error: Error, number: int, row: Row) -> Error:
+    """The error with the number of the row; of several tables also with its place in one."""
+    where = f"row {number}{getattr(row, 'place', '')}, {error.where}"
     return from_native(error.status, error.name, error.what, where, error.advice, "", "", None)

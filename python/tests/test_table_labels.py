@@ -73,7 +73,7 @@ def test_a_csv_with_an_empty_cell(picture, tmp_path):
     done = stoker.pack_table(table, tmp_path / "dst", label="label", on_error="skip")
     assert labels(tmp_path / "dst") == ([12, 3], [])
     assert [bad.row for bad in done["bad"]] == [1]
-    with pytest.raises(stoker.FormatError, match="no label.*row 1"):
+    with pytest.raises(stoker.FormatError, match="no label.*row 1,"):
         stoker.pack_table(table, tmp_path / "other", label="label")
 
 
@@ -165,6 +165,9 @@ def test_tables_that_do_not_fit_together(tables, tmp_path, picture):
         stoker.pack_table([tables[0], tmp_path / "x.txt"], tmp_path / "dst")
     with pytest.raises(stoker.IOError, match=r"gone\.csv"):
         stoker.pack_table([tables[0], tmp_path / "gone.csv"], tmp_path / "dst")
+    tables[1].write_text(json.dumps({"file_name": "b0.jpg", "label": None}) + "\n")
+    with pytest.raises(stoker.FormatError, match=r"no label: row 2 \(.*b\.jsonl' row 0\), column"):
+        stoker.pack_table(tables[:2], tmp_path / "dst", label="label")
 
 
 def test_another_list_is_another_table(tables, tmp_path):

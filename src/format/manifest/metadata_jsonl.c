@@ -49,7 +49,7 @@ int stk_metadata_jsonl_parse(struct stk_metadata_jsonl *metadata, struct stk_vie
     for (uint64_t i = 1; status == 0 && i < metadata->count; i++) {
         if (compare(&metadata->lines[i - 1], &metadata->lines[i], metadata->names) == 0) {
             status = stk_fail(error, STOKER_ERROR_FORMAT, "two lines are about one image",
-                              "remove one of them", "'%.400s'",
+                              "remove one of them", "image '%.400s'",
                               metadata->names + metadata->lines[i].name_at);
         }
     }
