@@ -24,15 +24,15 @@ With ``fields=`` the loop receives dicts::
 
 from __future__ import annotations
 
+import importlib as _importlib
 from collections.abc import Sequence as _Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from ._stoker import ORDER_VERSION, __version__
 from ._stoker import Array as ArrayColumn
 from ._stoker import Bytes as BytesColumn
 from .cache import Cache
-from .checkpoint_random import RandomStates
-from .checkpoints import Checkpointer, CheckpointStep, Save, load, save
-from .comparison import Diff, Difference, diff
 from .dataset import BadSample, Dataset, Member, Sample
 from .engine import Engine, default_engine
 from .errors import (
@@ -87,12 +87,8 @@ from .indexing import IndexReport, index
 from .loader import Loader
 from .mix import Mix, Source
 from .notices import StokerWarning
-from .packing import pack
 from .schedule import ScheduledSample, order_at
-from .shard_writer import ShardWriter
-from .table_packing import BadRow, pack_table
 from .tensors import Ragged
-from .text_loader import TextLoader
 from .token_files import Tokens
 from .token_loader import TokenLoader
 from .token_rows import FIM
@@ -107,7 +103,16 @@ from .transforms import (
     Resize,
     Transform,
 )
-from .verification import Finding, Verify, verify
+
+if _TYPE_CHECKING:
+    from .checkpoint_random import RandomStates
+    from .checkpoints import Checkpointer, CheckpointStep, Save, load, save
+    from .comparison import Diff, Difference, diff
+    from .packing import pack
+    from .shard_writer import ShardWriter
+    from .table_packing import BadRow, pack_table
+    from .text_loader import TextLoader
+    from .verification import Finding, Verify, verify
 
 _Sequence.register(BytesColumn)
 
@@ -204,3 +209,36 @@ __all__ = [
     "sync",
     "verify",
 ]
+
+# Modules that most programs do not use are imported when one of their names is first used.
+_MODULES = {
+    "RandomStates": "checkpoint_random",
+    "Checkpointer": "checkpoints",
+    "CheckpointStep": "checkpoints",
+    "Save": "checkpoints",
+    "load": "checkpoints",
+    "save": "checkpoints",
+    "Diff": "comparison",
+    "Difference": "comparison",
+    "diff": "comparison",
+    "pack": "packing",
+    "ShardWriter": "shard_writer",
+    "BadRow": "table_packing",
+    "pack_table": "table_packing",
+    "TextLoader": "text_loader",
+    "Finding": "verification",
+    "Verify": "verification",
+    "verify": "verification",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(_importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -8,8 +8,6 @@ import os
 import signal
 import threading
 import time
-import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -250,6 +248,9 @@ def notice_of(notice: Any) -> Callable[[], bool] | None:
 
 def _get(url: str, headers: dict[str, str], method: str = "GET") -> bytes | None:
     """The answer of a metadata service, without a proxy; None: 404."""
+    import urllib.error  # here: the modules of HTTP and TLS take a third of the import of stoker
+    import urllib.request
+
     request = urllib.request.Request(url, headers=headers, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from . import _stoker, fsspec_copy, fsspec_remove, fsspec_source
+from . import _stoker, fsspec_source
 from ._options import count, interruptible, parse_bytes, paths_of, word
 from .engine import Engine, engine_of, prices
 from .errors import ArgumentError, ChangedError, EmptyError, Error, LimitError
@@ -633,6 +633,8 @@ def _copy_out(
     if sync and len(sources) != 1:
         raise ArgumentError("sync has more than one source", where,
                             "pass one source folder")
+    from . import fsspec_copy
+
     request = fsspec_copy.CopyRequest(
         sync=sync,
         recursive=sync or options["recursive"],
@@ -651,6 +653,8 @@ def _copy_out(
 def _remove_out(
     own: _stoker.Engine, paths: Sequence[bytes], progress: Progress | None, **options: Any
 ) -> CopyReport:
+    from . import fsspec_remove
+
     if not all(map(fsspec_source.is_external, paths)):
         raise ArgumentError("some of the paths are read through fsspec, the others are not",
                             "rm", "remove them in two calls")

@@ -27,6 +27,27 @@ def run(script, *arguments, **options):
     )
 
 
+def test_import_is_small():
+    """Modules that most programs do not use are imported with the first use of their names."""
+    done = run("""
+        import sys, stoker
+        late = {"ssl", "urllib.request", "stoker.checkpoints", "stoker.text_loader",
+                "stoker.table_packing", "stoker.fsspec_copy", "numpy", "torch"} & set(sys.modules)
+        assert not late, late
+        missing = [name for name in stoker.__all__ if name not in dir(stoker)]
+        assert not missing, missing
+        values = [getattr(stoker, name) for name in stoker.__all__]
+        assert "stoker.checkpoints" in sys.modules and stoker.Checkpointer in values
+        try:
+            stoker.no_such_name
+        except AttributeError as error:
+            assert "no_such_name" in str(error)
+        else:
+            raise AssertionError
+        """)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def heavy(tmp_path_factory):
     """600 names of one big JPEG: a batch of them takes many seconds to decode."""
