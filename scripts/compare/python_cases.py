@@ -17,6 +17,8 @@ RANDOM = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]
 # The old build has version 1 of the order only.
 VERSION = {name: 1 for name in inspect.signature(stoker.Loader).parameters
            if name == "order_version"}
+# It shifts the labels of packed rows; newer builds do so on request.
+SHIFTED = {"labels": "shifted"} if VERSION else {}
 Images = functools.partial(stoker.Loader, batch_size=8, output="numpy", shuffle="block", **VERSION)
 Tokens = functools.partial(stoker.TokenLoader, batch_size=4, shuffle="block", **VERSION)
 FIELDS = {"label": stoker.Int("json", "label"), "w": stoker.Float("json", "w"),
@@ -26,7 +28,8 @@ FIELDS = {"label": stoker.Int("json", "label"), "w": stoker.Float("json", "w"),
 def feed(digest, value):
     if isinstance(value, dict):
         for key, item in value.items():
-            digest.update(str(key).encode())
+            # Shifted labels are called targets now.
+            digest.update(str("labels" if key == "targets" else key).encode())
             feed(digest, item)
     elif isinstance(value, (list, tuple)):
         for item in value:
@@ -76,9 +79,10 @@ def main():
                                          weights=[3, 1]), image=CROP))
     run("tokens", lambda: Tokens("data/tokens.npy", context=128))
     run("raw tokens", lambda: Tokens("data/tokens.bin", context=128, stored="uint16"))
-    run("packed", lambda: Tokens("data/tokens.npy", context=64, eod=0, rows="packed"))
+    run("packed", lambda: Tokens("data/tokens.npy", context=64, eod=0, rows="packed", **SHIFTED))
     run("text", lambda: stoker.TextLoader("data/text.jsonl", batch_size=4, context=64,
-                                          tokenizer=lengths, shuffle="block", **VERSION))
+                                          tokenizer=lengths, shuffle="block", **VERSION,
+                                          **SHIFTED))
 
 
 if __name__ == "__main__":
