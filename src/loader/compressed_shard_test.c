@@ -242,6 +242,37 @@ static void test_transient(void)
     rig_close(&rig);
 }
 
+/* Damage ends the stream of a shard: it is not opened and decompressed again for each further
+ * sample of the shard. */
+static void test_damage_once(void)
+{
+    struct stoker_loader_options options = {
+        .batch_size = 24, .shuffle = STOKER_SHUFFLE_NONE, .on_error = STOKER_ON_ERROR_SKIP};
+    struct stoker_loader *loader;
+    struct stoker_error error = {0};
+    struct trace got = {0};
+    struct stk_sim_rule rule = {
+        .path = "/g/train-001.tar.gz", .fault = STK_SIM_FAULT_TRUNCATED, .offset = 40000};
+    uint64_t bytes, before;
+    struct rig rig;
+
+    rig_make(&rig, 1);
+    add_kind(rig.world, GZIP);
+    T_EQ("no points", make_index(&rig, GZIP, 0), 0);
+    T_TRUE("front to back", rig_dataset(&rig, &urls[GZIP], 1) && is_sequential(&rig));
+    T_EQ("damage", stk_sim_add_rule(rig.world, &rule), 0);
+    loader = open_loader(&rig, options);
+    before = atomic_load(&rig.dataset->scan.bytes_read);
+    while (take(loader, &got, &error) == 1) {
+    }
+    bytes = atomic_load(&rig.dataset->scan.bytes_read) - before;
+    T_EQ("all samples, or substitutes", got.count, SAMPLES);
+    /* Substitutes read their shards from the start: 27 times a shard; again for each sample: 37. */
+    T_TRUE("bytes", bytes < 32 * stk_index_shard_bytes(rig.dataset->index, 1));
+    stoker_loader_close(loader);
+    rig_close(&rig);
+}
+
 /* A frame is a segment: small shards of one frame can be read as one. */
 static void test_one_frame(void)
 {
@@ -495,6 +526,7 @@ int main(void)
     test_order();
     test_without();
     test_transient();
+    test_damage_once();
     test_one_frame();
     test_mixed_cold();
     test_stale();

@@ -177,6 +177,26 @@ static void test_bound(void)
     T_EQ("and dropped", listen(large, 0, sizeof large, 1 << 20).bad, 0);
 }
 
+/* The data begin within a block's magic number, behind its bits that are 0: no bit before the first
+ * byte is part of it. */
+static void test_cut_magic(void)
+{
+    uint32_t blocks;
+
+    pack(1);
+    blocks = listen(packed, 0, packed_bytes, 4096).blocks;
+    for (size_t bits = 1; bits <= 2; bits++) {
+        struct heard heard;
+
+        for (size_t i = 0; i + 5 < packed_bytes; i++) {
+            damaged[i] = (uint8_t)(packed[i + 4] << bits | packed[i + 5] >> (8 - bits));
+        }
+        heard = listen(damaged, 0, packed_bytes - 5, 4096);
+        T_EQ("all but the first", heard.blocks, blocks - 1);
+        T_EQ("none is bad", heard.bad, 0);
+    }
+}
+
 static bool refuse(void *owner, uint64_t bytes)
 {
     return owner == NULL && bytes == 0;
@@ -207,6 +227,7 @@ int main(void)
     test_damage();
     test_none();
     test_bound();
+    test_cut_magic();
     test_no_memory();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();

@@ -43,7 +43,6 @@ void stk_token_row_clear(struct stk_token_row *row)
 {
     row->count = 0;
     row->start_count = 0;
-    row->next_token = STK_TOKEN_ROW_LABEL_IGNORED;
 }
 
 /* ---- documents ---- */

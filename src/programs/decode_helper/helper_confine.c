@@ -68,7 +68,7 @@ int stk_helper_confine_files(uint32_t *version_out)
 
 /* ---- limits ---- */
 
-static int lock_limits(void)
+int stk_helper_confine_limits(void)
 {
     static const struct {
         int resource;
@@ -188,7 +188,7 @@ int stk_helper_confine(uint32_t *landlock_out, const char **step_out)
     status = drop_capabilities();
     if (status == 0) {
         *step_out = "limits";
-        status = lock_limits();
+        status = stk_helper_confine_limits();
     }
     if (status == 0) {
         *step_out = "Landlock";

@@ -14,5 +14,8 @@
 int stk_helper_confine(uint32_t *landlock_out, const char **step_out);
 /* Only the Landlock part: no files and no TCP ports. Returns 0, or a negative errno. */
 int stk_helper_confine_files(uint32_t *landlock_out);
+/* Only the limits: no core file, no byte of a file, no process, no descriptor besides its own.
+ * Returns 0, or a negative errno. */
+int stk_helper_confine_limits(void);
 
 #endif

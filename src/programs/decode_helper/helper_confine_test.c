@@ -9,8 +9,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -94,6 +96,33 @@ static int outcome(const struct row *row, bool locked, uint32_t *version_out)
     return got[0];
 }
 
+/* The limits alone, without seccomp and Landlock before them. */
+static void test_limits(void)
+{
+    static const int zero[] = {RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC};
+    int file = open("limited", O_CREAT | O_WRONLY | O_CLOEXEC, 0600), result = 1;
+    pid_t process = fork();
+
+    if (process == 0) {
+        struct rlimit files = {RLIM_INFINITY, RLIM_INFINITY};
+        bool right = stk_helper_confine_limits() == 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 &&
+                     files.rlim_max <= 16;
+
+        for (size_t i = 0; i < STK_COUNT(zero); i++) {
+            struct rlimit limit = {1, 1};
+
+            right = right && getrlimit((__rlimit_resource_t)zero[i], &limit) == 0 &&
+                    limit.rlim_cur == 0 && limit.rlim_max == 0;
+        }
+        signal(SIGXFSZ, SIG_IGN);
+        right = right && write(file, "x", 1) < 0 && errno == EFBIG;
+        _exit(!right);
+    }
+    T_TRUE("limits", waitpid(process, &result, 0) == process && result == 0);
+    close(file);
+    unlink("limited");
+}
+
 int main(void)
 {
     /* landlock_create_ruleset(2): requests the version; below 0: the kernel has none. */
@@ -102,6 +131,7 @@ int main(void)
     int tried = 0;
 
     T_TRUE("folder", mkdtemp(folder) && chdir(folder) == 0);
+    test_limits();
     T_EACH(row, row, rows)
     {
         int file = open("there", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
