@@ -469,14 +469,12 @@ def cat(
 
 def _read_unsized(file: _stoker.File) -> bytes:
     """A local file that reports no size, as those of /proc and /sys, to its end."""
-    data = b""
+    data, step = bytearray(), bytearray(_UNSIZED_STEP)
     while len(data) < _UNSIZED_MAX:
-        (found,) = _stoker.read_ranges([(file, len(data), _UNSIZED_STEP)], 0)
-        if isinstance(found, BaseException):
-            raise found
-        if not found:
-            return data
-        data += found
+        got = file.readinto(len(data), step)
+        if not got:
+            return bytes(data)
+        data += step[:got]
     raise LimitError("a file without a size has no end", "cat", "read at most 64 MiB of it")
 
 

@@ -23,6 +23,7 @@ import posixpath
 import threading
 import time
 import unicodedata
+import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -666,9 +667,16 @@ def _join(folder: str, name: str) -> str:
 
 
 def _base(text: str) -> str:
-    if text.lower().startswith(("http://", "https://")):
+    """The name that a copy gets. That of a web address is decoded once, as the library does
+    (stk_copy_entry_name), unless it would be no name or have control characters."""
+    last = text.rpartition("::")[2]
+    web = last.lower().startswith(("http://", "https://")) and "!/" not in last
+    if web:
         text = text.partition("?")[0].partition("#")[0]
-    return text.rstrip("/").rpartition("/")[2]
+    name = text.rstrip("/").rpartition("/")[2]
+    decoded = os.fsdecode(urllib.parse.unquote_to_bytes(name)) if web else name
+    odd = "/" in decoded or not _is_path(decoded) or any(c < " " or c == "\x7f" for c in decoded)
+    return name if odd else decoded
 
 
 def _is_path(name: str) -> bool:

@@ -151,6 +151,24 @@ def test_percent_signs_of_urls_are_decoded_once(tmp_path):
         assert set(below(tmp_path / "d")) == set(names.values())
 
 
+def test_percent_signs_of_web_addresses_for_fsspec(tmp_path):
+    """To a place of fsspec, and from a chain of fsspec; the names of other systems are literal."""
+    fsspec = pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    system = fsspec.filesystem("memory")
+    system.pipe("/f34/a%20b", b"literal")
+    with servers.serving(Paths) as server:
+        stoker.cp(f"{server.url}/with%20space.txt", "memory://f34/")
+        stoker.cp(f"{server.url}/a%2Fb?x=1", "memory://f34/")
+        stoker.cp(f"simplecache::{server.url}/to%20here.txt", f"{tmp_path}/d/")
+        stoker.cp("memory://f34/a%20b", f"{tmp_path}/d/")
+    assert system.cat("/f34/with space.txt") == b"/with%20space.txt"
+    assert set(below(tmp_path / "d")) == {"to here.txt", "a%20b"}
+    assert {name.rpartition("/")[2] for name in system.find("/f34")} == {
+        "a%20b", "with space.txt", "a%2Fb"}
+    system.rm("/f34", recursive=True)
+
+
 def test_file_urls(tmp_path, engine):
     """pathlib's as_uri() encodes; a file with that very name is taken first."""
     make.tar(tmp_path / "a b.tar", [("x.cls", b"1")])

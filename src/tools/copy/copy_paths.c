@@ -10,10 +10,22 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of a chain of fsspec URLs, "simplecache::https://host/name", the last one counts, unless the path
+ * goes on inside an archive. */
+static bool is_web(const char *path)
+{
+    const char *last = path, *next;
+
+    while ((next = strstr(last, "::"))) {
+        last = next + 2;
+    }
+    return stk_url_scheme_of(last) == STK_URL_HTTP && (last == path || !strstr(last, "!/"));
+}
+
 const char *stk_copy_base_name(const char *path, size_t *bytes_out)
 {
     const char *version = stk_url_find_version(path);
-    bool http = stk_url_scheme_of(path) == STK_URL_HTTP;
+    bool http = is_web(path);
     size_t bytes = version ? (size_t)(version - path) : http ? strcspn(path, "?#") : strlen(path);
     size_t begin;
 
@@ -39,7 +51,7 @@ char *stk_copy_entry_name(const char *source)
         return NULL;
     }
     memcpy(raw, base, bytes);
-    name = stk_url_scheme_of(source) == STK_URL_HTTP ? stk_strdup(raw) : NULL;
+    name = is_web(source) ? stk_strdup(raw) : NULL;
     if (!name) {
         return raw;
     }
