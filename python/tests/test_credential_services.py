@@ -13,6 +13,7 @@ import threading
 
 import pytest
 import servers
+from object_server import signature
 from test_order import command
 
 BODY = b"what lies in the store" * 100
@@ -103,3 +104,45 @@ def test_a_silent_service_is_reported(services, tmp_path):
     reported = json.loads(done.stdout)
     assert reported["credentials"] == "anonymous" and "does not answer" in reported["from"]
     assert "queried again" in reported["steps"][-1]["why"]
+
+
+class Signed(servers.Handler):
+    """A store and STS that check each signature against the header Host as it arrived."""
+
+    def do(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.hosts.add((self.command == "POST", self.headers["Host"]))
+        if not self.headers.get("Authorization", "").endswith(signature(self, "canary0secret0")):
+            self.server.wrong.append((self.command, self.path, self.headers["Host"]))
+            self.say(403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
+        elif self.command == "POST":
+            self.say(200, b"<R><Credentials><AccessKeyId>ASIAWHO1</AccessKeyId><SecretAccessKey>"
+                          b"canary0secret0</SecretAccessKey><SessionToken>t</SessionToken>"
+                          b"<Expiration>" + LATER.encode() + b"</Expiration></Credentials></R>")
+        else:
+            self.say(200, BODY, ETag='"e"')
+
+    do_GET = do_POST = do_HEAD = do
+
+
+@pytest.mark.parametrize("host", ["127.1", "0x7f000001", "2130706433", "127.0.0.1"])
+@pytest.mark.parametrize("service", ["s3", "gs", "sts"])
+def test_numbers_as_hosts_are_signed_as_they_are_sent(tmp_path, service, host):
+    with servers.serving(Signed, hosts=set(), wrong=[]) as server:
+        url = f"http://{host}:{server.server_address[1]}"
+        keys = {"AWS_ACCESS_KEY_ID": "AKWHO", "AWS_SECRET_ACCESS_KEY": "canary0secret0"}
+        if service == "gs":
+            keys = {"GS_ACCESS_KEY_ID": "AKWHO", "GS_SECRET_ACCESS_KEY": "canary0secret0",
+                    "STORAGE_EMULATOR_HOST": url}
+        elif service == "sts":
+            (tmp_path / ".aws").mkdir()
+            (tmp_path / ".aws/config").write_text(
+                "[profile role]\nrole_arn = arn:aws:iam::123456789012:role/r\n"
+                "source_profile = base\n[profile base]\naws_access_key_id = AKWHO\n"
+                "aws_secret_access_key = canary0secret0\n")
+            keys = {"AWS_PROFILE": "role"}
+        done = stoker("cat", f"{'gs' if service == 'gs' else 's3'}://bucket/key", home=tmp_path,
+                      AWS_ENDPOINT_URL=url, **keys)
+        assert done.stdout == BODY and not server.wrong, (done.stderr, server.wrong)
+        real = f"127.0.0.1:{server.server_address[1]}"
+        assert server.hosts == {(False, real)} | ({(True, real)} if service == "sts" else set())

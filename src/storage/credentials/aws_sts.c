@@ -7,6 +7,7 @@
 #include "storage/config/s3_settings.h"
 #include "storage/config/sso_cache.h"
 #include "storage/sign/sigv4.h"
+#include "storage/url/url_split.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -192,6 +193,7 @@ static int find_sts_endpoint(const struct stk_aws_profile *profiles,
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an endpoint is no URL",
                         "https://HOST is one", "AWS_ENDPOINT_URL_STS, or endpoint_url");
     }
+    stk_url_normalize_host(sts_endpoint->url, sizeof sts_endpoint->url);
     host += 3;
     slash = strchr(host, '/');
     if ((size_t)snprintf(sts_endpoint->host, sizeof sts_endpoint->host, "%.*s",

@@ -5,6 +5,7 @@
 #include "storage/config/auth_response.h"
 #include "storage/config/aws_profile.h"
 #include "storage/credentials/credential_chain.h"
+#include "storage/url/url_split.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -209,5 +210,6 @@ static int check(struct stk_endpoint *site, struct stoker_error *error)
     while (site->endpoint[bytes - 1] == '/') {
         site->endpoint[--bytes] = 0;
     }
+    stk_url_normalize_host(site->endpoint, sizeof site->endpoint);
     return 0;
 }

@@ -2,7 +2,6 @@
  * target. */
 #include "storage/provider/s3_endpoint.h"
 
-#include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,9 +18,8 @@ struct builder {
     struct stk_s3_endpoint *address;
     struct stoker_error *error;
     const struct stk_aws_partition *cloud;
-    char address_text[64]; /* of an endpoint that is a number */
-    const char *region;    /* in the name of the host */
-    bool global;           /* the default region of the partition, whose host name has no region */
+    const char *region; /* in the name of the host */
+    bool global;        /* the default region of the partition, whose host name has no region */
     bool fips, dual;
     const char *authority, *base; /* of an endpoint of one's own, where there is one; base: "/a" */
     size_t authority_bytes, base_bytes;
@@ -176,28 +174,6 @@ size_t stk_s3_arn_parse(const char *text, struct stk_s3_arn *arn)
 
 /* ---- addresses ---- */
 
-/* Writes the address of a host like "127.1" or "0x7f000001" as libcurl sends it in the header Host:
- * the signature covers that. */
-static void normalise(struct builder *builder)
-{
-    size_t bytes = strcspn(builder->authority, ":/");
-    struct in_addr four;
-    char host[40];
-
-    if (bytes >= sizeof host || builder->authority_bytes - bytes > 8 ||
-        !memchr(digits, builder->authority[0], sizeof digits - 1)) {
-        return;
-    }
-    memcpy(host, builder->authority, bytes);
-    host[bytes] = '\0';
-    if (inet_aton(host, &four) && inet_ntop(AF_INET, &four, host, sizeof host)) {
-        snprintf(builder->address_text, sizeof builder->address_text, "%s%.*s", host,
-                 (int)(builder->authority_bytes - bytes), builder->authority + bytes);
-        builder->authority = builder->address_text;
-        builder->authority_bytes = strlen(builder->address_text);
-    }
-}
-
 int stk_s3_endpoint_resolve(const struct stk_s3_target *target, struct stk_s3_endpoint *address,
                             struct stoker_error *error)
 {
@@ -221,7 +197,6 @@ int stk_s3_endpoint_resolve(const struct stk_s3_target *target, struct stk_s3_en
         builder.authority = strstr(site->endpoint, "://") + 3;
         builder.authority_bytes = strcspn(builder.authority, "/");
         builder.base = builder.authority + builder.authority_bytes;
-        normalise(&builder);
         builder.base_bytes = strlen(builder.base);
         address->tls = strncasecmp(site->endpoint, "https", 5) == 0;
         snprintf(address->root, sizeof address->root, "%s/", builder.base);

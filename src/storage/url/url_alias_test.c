@@ -7,6 +7,7 @@
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
 #include "storage/url/url_redact.h"
+#include "storage/url/url_split.h"
 #include "test/t.h"
 
 #include <pthread.h>
@@ -375,8 +376,42 @@ static void test_forks(void)
     pthread_join(thread, NULL);
 }
 
+static void test_hosts(void)
+{
+    static const struct host_row {
+        const char *url, *want;
+    } hosts[] = {
+        {"http://127.1:9/a", "http://127.0.0.1:9/a"},
+        {"http://0x7f000001", "http://127.0.0.1"},
+        {"https://2130706433:9/", "https://127.0.0.1:9/"},
+        {"http://0177.1", "http://127.0.0.1"},
+        {"HTTPS://host:443/a:443", "HTTPS://host/a:443"},
+        {"http://host:443", "http://host:443"},
+        {"http://127.1:80", "http://127.0.0.1"},
+        {"https://host:80", "https://host:80"},
+        {"http://1.example/", "http://1.example/"},
+        {"http://[::1]:80/", "http://[::1]/"},
+        {"http://3.4.5.6.7/", "http://3.4.5.6.7/"},
+        {"no URL", "no URL"},
+        {"http://", "http://"},
+        {"http://0x7f000001000000000000000000000000000000000000000000000000000000000000/", NULL},
+    };
+    char url[128];
+
+    T_EACH(host_row, row, hosts)
+    {
+        snprintf(url, sizeof url, "%s", row->url);
+        stk_url_normalize_host(url, sizeof url);
+        T_STR(row->url, url, row->want ? row->want : row->url);
+    }
+    snprintf(url, sizeof url, "http://1/ab");
+    stk_url_normalize_host(url, 13);
+    T_STR("no room", url, "http://1/ab");
+}
+
 int main(void)
 {
+    test_hosts();
     test_names();
     test_apart();
     test_resolved();

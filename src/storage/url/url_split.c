@@ -3,6 +3,7 @@
 
 #include "base/crypto/digest.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 
@@ -260,4 +261,34 @@ bool stk_url_split(const char *url, struct stk_url_parts *parts_out)
                               stk_url_find_any(host + rest + 1, end - rest - 1, "#")};
     }
     return true;
+}
+
+void stk_url_normalize_host(char *url, size_t url_bytes)
+{
+    char *host = strstr(url, "://"), number[64];
+    const char *port;
+    struct in_addr four;
+    size_t bytes, tail;
+
+    if (!host) {
+        return;
+    }
+    port = strncasecmp(url, "https", 5) == 0 ? ":443" : ":80";
+    host += 3;
+    bytes = strcspn(host, "/");
+    if (bytes > strlen(port) && strncmp(host + bytes - strlen(port), port, strlen(port)) == 0) {
+        memmove(host + bytes - strlen(port), host + bytes, strlen(host + bytes) + 1);
+    }
+    bytes = strcspn(host, ":/");
+    if (bytes == 0 || bytes >= sizeof number || host[0] < '0' || host[0] > '9') {
+        return;
+    }
+    memcpy(number, host, bytes);
+    number[bytes] = '\0';
+    tail = strlen(host + bytes) + 1;
+    if (inet_aton(number, &four) && inet_ntop(AF_INET, &four, number, sizeof number) &&
+        (size_t)(host - url) + strlen(number) + tail <= url_bytes) {
+        memmove(host + strlen(number), host + bytes, tail);
+        memcpy(host, number, strlen(number));
+    }
 }

@@ -48,6 +48,11 @@ const char *stk_url_find_version(const char *url);
 /* Decodes %41 to 'A', in place and once; a '%' without two digits stays, as does %00. */
 void stk_url_decode_percent(char *text);
 
+/* Writes the host of a URL as libcurl sends it in the header Host, which signatures cover:
+ * 127.0.0.1 for "127.1" and "0x7f000001", and no port if it is the scheme's default. A URL that
+ * would not fit stays. */
+void stk_url_normalize_host(char *url, size_t url_bytes);
+
 /* The index of the first of `bytes` that is one of the characters in any; bytes if there is none.
  */
 static inline size_t stk_url_find_any(const char *text, size_t bytes, const char *any)
