@@ -1,8 +1,8 @@
 """Start a peer's script, read its JSON line, and watch the memory of its process tree.
 
 Memory is PSS (/proc/PID/smaps_rollup): a page that n processes share counts 1/n in each, so the
-sum over a tree counts every page once. What a process with the same imports needs while it does
-nothing is taken off: it is Python's and the libraries', not the loader's.
+sum over a tree counts every page once. The memory of an idle process with the
+same imports is subtracted: it belongs to Python and the libraries, not to the loader.
 """
 import glob
 import json

@@ -108,8 +108,8 @@ def thread_times():
 
 
 def asleep_share(before, after, seconds, threads):
-    """Of the busiest threads' time, the share neither on a core nor ready for one: they waited for
-    work or for a lock."""
+    """The share of the busiest threads' time in which they were neither on a core nor ready for
+    one: they waited for work or for a lock."""
     spent = [(on_core - before.get(thread, (0, 0))[0], ready - before.get(thread, (0, 0))[1])
              for thread, (on_core, ready) in after.items()]
     spent = sorted(spent, reverse=True)[:threads]

@@ -149,7 +149,7 @@ STOKER_API int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,
                                            struct stoker_checkpoint_part *part_out,
                                            struct stoker_error *error);
 /* Commits a save of several ranks; rank 0 calls it when it has the parts of all ranks, in the order
- * of ranks. Of options, step, values, ranks and save_id are used. Blocks. Returns -EEXIST if the
+ * of ranks. Uses step, values, ranks and save_id of the options. Blocks. Returns -EEXIST if the
  * step is committed already. */
 STOKER_API int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
                                         const struct stoker_checkpoint_save_options *options,

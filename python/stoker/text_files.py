@@ -281,7 +281,7 @@ class Head:
 
 
 def kind_of(documents: str | None, files: Sequence[bytes], tokens: Tokens, where: str) -> str:
-    """What a document is: "json", "lines" or "files". By the first bytes, then by the names."""
+    """The kind of documents, "json", "lines" or "files": by the first bytes, then by the names."""
     if documents is not None:
         word(documents, {"json": 0, "lines": 0, "files": 0}, f"{where} documents")
     head = Head(tokens) if len(tokens) else None

@@ -156,7 +156,7 @@ class Fields(NamedTuple):
     bounds: int
     """Index of cu_seqlens; -1: none."""
     labels: int
-    """What the labels are, for the extension."""
+    """The meaning of the labels, as the extension numbers it."""
     flash: bool
     """cu_seqlens is delivered as the arguments of Transformers' flash attention."""
 

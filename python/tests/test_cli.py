@@ -493,8 +493,8 @@ def test_full_disk_is_said(tars):
 
 
 def on_terminal(words, seconds, environment):
-    """What the command writes to a terminal on stderr until Ctrl-C stops it; its status and
-    stdout."""
+    """The bytes that the command writes to a terminal on stderr until Ctrl-C stops it; its status
+    and stdout."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [COMMAND, *map(str, words)],

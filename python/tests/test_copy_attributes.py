@@ -35,7 +35,7 @@ def has_all(client, key, tags=True):
 
 
 def test_copies_within_s3(bucket, tmp_path):  # noqa: F811
-    """Of every size, by cp, sync and mv, and by fsspec's cp and mv."""
+    """Files of every size, by cp, sync and mv, and by fsspec's cp and mv."""
     filesystem = pytest.importorskip("stoker.fsspec_filesystem").StokerFileSystem()
     for name, size in SIZES.items():
         bucket.put_object(Bucket=bucket.name, Key=f"a/{name}", Body=make.random_bytes(size, 1),

@@ -39,7 +39,7 @@ def stream(loader):
 
 
 def test_damage_outside_the_crop(damaged, engine):
-    """A truncated image is good if the crop ends before the damage. What a loader learned in
+    """A truncated image is good if the crop ends before the damage. Knowledge from
     earlier epochs must not change the result: each epoch equals that of a loader that begins
     there."""
 

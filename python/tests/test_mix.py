@@ -618,8 +618,8 @@ MIXES = [
 
 @pytest.mark.parametrize(("options", "arguments"), MIXES, ids=str)
 def test_command(sources, options, arguments):
-    """What the command prints for a step, and the position of a sample, are what a loader
-    returns."""
+    """The command prints the samples of a step, and the position of a sample, as a loader returns
+    them."""
     arguments = ["--mix", "3,2,1", "--batch", "20", "--seed", "1", "--tail", "wrap", *arguments]
     with loader(stoker.Mix(sources, [3, 2, 1], **options)) as stream:
         epochs = [[batch["id"].tolist() for batch in stream] for _ in range(2)]

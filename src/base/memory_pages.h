@@ -17,9 +17,9 @@ void stk_pages_free(void *pages, size_t bytes);
  * for memory that is filled once, and soon. Other threads may write to the pages meanwhile. */
 void *stk_pages_reserve(size_t bytes);
 void stk_pages_populate(void *pages, size_t bytes);
-/* Of memory of any owner, which will be overwritten soon: makes the kernel provide the parts that
- * were never used, in units of 2 MiB at multiples of it. Contents stay. Other threads may write to
- * the memory meanwhile. */
+/* Makes the kernel provide the parts of memory that were never used, in units of 2 MiB at multiples
+ * of it. The memory may have any owner; it will be overwritten soon. Contents stay. Other threads
+ * may write to the memory meanwhile. */
 void stk_pages_provide(void *memory, size_t bytes);
 /* Abandons pages that the kernel may still write to: never frees them, and does not count them. */
 void stk_pages_leak(void *pages);

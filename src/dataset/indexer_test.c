@@ -164,7 +164,7 @@ static void test_failed(void)
     }
 }
 
-/* Of two bad shards the first in the listing is reported, though the other one fails much
+/* The first of two bad shards in the listing is reported, though the other one fails much
  * earlier. */
 static void test_first_failure(void)
 {

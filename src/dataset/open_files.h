@@ -14,7 +14,7 @@
 #include "index/index.h"
 #include "io/descriptor_budget.h"
 
-/* What a container was when it was first opened, under stamp_lock but for due_ns. */
+/* Size and time of a container when it was first opened, under stamp_lock but for due_ns. */
 struct stk_file_stamp {
     _Atomic uint64_t due_ns; /* when it is compared again; 0: it never was */
     uint64_t bytes, mtime_ns;

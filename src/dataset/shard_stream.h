@@ -14,7 +14,7 @@
 #include "format/container.h"
 #include "index/seek/segment_cache.h"
 
-/* What a stream borrows until it is closed. */
+/* Objects that a stream borrows until it is closed. */
 struct stk_shard_stream_options {
     struct stk_io *io;
     struct stk_decompress_limits limits;

@@ -1,5 +1,6 @@
 /* io/descriptor_budget.h: one share of the process's open files (RLIMIT_NOFILE) for all engines:
- * connections, open shards, and workers that copy. Who gets fewer than wanted works with fewer.
+ * connections, open shards, and workers that copy. A caller that gets fewer than it wants works
+ * with fewer.
  *
  *   reserve --> granted --release-->
  *

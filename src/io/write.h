@@ -98,7 +98,7 @@ int stk_io_append(struct stk_io *io, const char *path, struct stk_output **out_o
                   struct stoker_error *error);
 /* Opens the file of an earlier run, or creates it, with an exclusive lock: a second writer gets
  * -EBUSY. mode: of a file that it creates, less the umask; 0: 0666. The owner can always read and
- * write it. Of an existing file, permissions that mode lacks are removed. *bytes: the size of the
+ * write it. Permissions of an existing file that mode lacks are removed. *bytes: the size of the
  * file; truncate removes the rest. close_output releases the lock, so rename before it; so does
  * the end of the process. See stk_io_lock for its scope. */
 int stk_io_open_exclusive(struct stk_io *io, const char *path, struct stk_output **out_out,

@@ -1,4 +1,4 @@
-/* test/idle_blocks.h: the blocks of memory that remain after close. What was closed ends in the
+/* test/idle_blocks.h: the blocks of memory that remain after close. Closed objects end in the
  * background: a worker may free a loader, and an engine its last thread, a moment later.
  * Owner: the test. Threads: one. Memory: none. Bound: none. */
 #ifndef TEST_IDLE_BLOCKS_H

@@ -62,7 +62,7 @@ _PIECE = 1 << 30  # bytes of temporary memory for one tensor part
 
 @dataclasses.dataclass
 class _Save:
-    """What the coordinator tells each rank; and, in its result, what each rank tells it."""
+    """A message of the coordinator to each rank, and, as a result, of each rank to it."""
 
     step: int
     save_id: str

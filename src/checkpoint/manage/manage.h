@@ -3,7 +3,7 @@
  *   ROOT --list--> steps with their status --retention--> steps to remove --> trash name --> gone
  *
  * A removal renames the step first (a store: removes the manifest first), so that no reader finds a
- * half of it. What a killed removal or save leaves has a hidden name, and gc() removes it.
+ * half of it. Remains of a killed removal or save have a hidden name, and gc() removes them.
  * Owner: the caller. Threads: any. Memory: the manifest of each step.
  * Bound: the steps of the place. */
 #ifndef CHECKPOINT_MANAGE_MANAGE_H

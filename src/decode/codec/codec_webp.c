@@ -1,5 +1,5 @@
 /* WebP by libwebp: the box (with a margin, so that its samples equal the full decode's) is decoded
- * at once into scratch, from where rows are copied. Of an animation the first frame is read, on
+ * at once into scratch, from where rows are copied. The first frame of an animation is read, on
  * black, as PIL does.
  *
  * The file is RIFF (https://developers.google.com/speed/webp/docs/riff_container). */

@@ -506,7 +506,7 @@ static void test_cold(struct stk_io *io)
     stk_io_close_file(file);
 }
 
-/* Of a mapped file the announced pages are read, and none around them; the thread reports it. */
+/* Only the announced pages of a mapped file are read, none around them; the thread reports it. */
 static void test_map(struct stk_io *io)
 {
     struct stk_file *file = open_file(io, "big");

@@ -234,8 +234,8 @@ static bool is_durable(const struct stk_sim *sim, const struct stk_sim_node *dir
                : stk_mix64(stk_random_key(hash_below(sim, directory, name), luck->seed)) & 1;
 }
 
-/* Of each page that was not synced, both halves, one or none are durable. Bytes that are not are
- * zero, or after the end of the file. */
+/* Makes both halves, one or none of each page durable that was not synced. Other bytes are zero, or
+ * after the end of the file. */
 static void sync_some_pages(struct stk_sim_node *node, struct stk_sim_luck *luck)
 {
     uint64_t end = node->bytes_synced;

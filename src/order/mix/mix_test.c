@@ -552,7 +552,7 @@ static void test_fairness(void)
     T_TRUE("slots are not dealt alike either", chi > SLOTS * 3 * 0.8);
     chi = 0;
     for (int i = 0; i < 16; i++) {
-        /* Of the 1023 other slots 255 are of the same source, 256 of each other. */
+        /* 255 of the 1023 other slots are of the same source, 256 of each other source. */
         double expected = (double)FRAMES * (SLOTS - 1) / 4 * (i / 4 == i % 4 ? 255 : 256) / 1023;
         double off = pairs[i / 4][i % 4] - expected;
         chi += off * off / expected;

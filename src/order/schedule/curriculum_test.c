@@ -295,7 +295,7 @@ static void test_replacement(void)
     rig_close(&rig);
 }
 
-/* Of every three positions one of each class, though classes have different sizes. */
+/* Every three positions have one sample of each class, though classes have different sizes. */
 static void test_balance(void)
 {
     static struct rig rig;

@@ -42,8 +42,8 @@ struct stk_schedule {
     uint64_t epoch_samples;
     bool is_endless;
     uint64_t identity; /* of sources, weights, changes, end and unit; 0 without a mix */
-    /* Of stages, or the choices of a mix: which samples, how they are drawn, and where each begins;
-     * 0: all, once. */
+    /* Which samples stages, or the choices of a mix, have, how they are drawn, and where each
+     * begins; 0: all, once. */
     uint64_t subset_identity, draws_identity;
 };
 

@@ -27,7 +27,7 @@ struct stk_tls_connection {
     const char *reason;
 };
 
-/* Of the first error, which is the deepest: static text. */
+/* Returns the static text of the first error, which is the deepest. */
 static const char *last_reason(void)
 {
     unsigned long code = ERR_peek_error();

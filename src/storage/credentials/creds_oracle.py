@@ -42,7 +42,7 @@ def secret_of(key):
 
 
 def keys_of(*parts):
-    """What a service gives: other parts, other keys."""
+    """The access key that a service returns: other parts, other keys."""
     return "ASIA" + hashlib.sha1("|".join(map(str, parts)).encode()).hexdigest()[:16].upper()
 
 

@@ -133,8 +133,8 @@ def make(rng):
 
 
 def expected(session, environment, name):
-    """What a request for the key looks like, caught before it goes out. One session serves all, as
-    making one takes long: what it read of the last set-up is forgotten."""
+    """The request for the key, caught before it is sent. One session serves all, as making one
+    takes long: its caches of the last set-up are cleared."""
     sent = []
 
     def catch(request, **_):

@@ -44,7 +44,7 @@ struct stk_upload_options { /* texts are borrowed; NULL: none */
     const char *encryption, *encryption_key; /* "AES256", "aws:kms"; key id of KMS */
     const char *encryption_context;          /* of KMS: JSON in base64 */
     uint64_t part_bytes; /* 0: STK_STORE_RANGE_BYTES; more if there were too many parts */
-    /* Of the object that it is a copy of, for this store; borrowed; NULL: none. */
+    /* The attributes of the source of a copy, for this store; borrowed; NULL: none. */
     const struct stk_object_attributes *attributes;
     uint64_t mtime_ns; /* of a local file, kept as metadata, as rclone does; 0: none */
 };

@@ -253,7 +253,7 @@ int stk_copy_copy_texts(const char *const *texts, size_t count, char ***copied_o
                         struct stoker_error *error);
 void stk_copy_texts_free(char **texts, size_t count);
 
-/* copy_queue.c: adds a note; to, failure: NULL: none. Of a dry run, waits for space. */
+/* copy_queue.c: adds a note; to, failure: NULL: none. A dry run waits for space. */
 void stk_copy_note(struct stoker_copy *copy, uint32_t kind, const char *name, const char *to,
                    const struct stoker_error *failure);
 void stk_copy_note_locked(struct stoker_copy *copy, uint32_t kind, const char *name, const char *to,

@@ -17,7 +17,7 @@ int stk_copy_fail_no_buffer(const struct stk_copy_file *file, struct stoker_erro
                     file->from);
 }
 
-/* Of all bytes, of a local file. */
+/* Reads all bytes, of a local file. */
 bool stk_copy_read_partial(struct stk_file *partial, uint64_t offset, uint8_t *buffer,
                            uint64_t bytes)
 {
