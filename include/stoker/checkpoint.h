@@ -78,7 +78,7 @@ struct stoker_checkpoint_save_options {
     const char *save_id; /* borrowed; ranks > 1: the same text, [0-9a-z]{1,32}, on all ranks of this
                             save, and different for each save; NULL for one rank */
     const char *file;    /* borrowed: writes this one file, without a step, instead: a path or URL
-                            that ends in .safetensors; an existing file is replaced */
+                            that ends in .safetensors or .ckpt; an existing file is replaced */
     uint32_t pieces;     /* 1: stoker_checkpoint_save_copy_piece() asks for the bytes of tensors
                             whose data is NULL, such as those of a GPU */
 };

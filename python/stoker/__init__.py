@@ -105,8 +105,9 @@ from .transforms import (
 )
 
 if _TYPE_CHECKING:
+    from .checkpoint_file import load, save
     from .checkpoint_random import RandomStates
-    from .checkpoints import Checkpointer, CheckpointStep, Save, load, save
+    from .checkpoints import Checkpointer, CheckpointStep, Save
     from .comparison import Diff, Difference, diff
     from .packing import pack
     from .shard_writer import ShardWriter
@@ -216,8 +217,8 @@ _MODULES = {
     "Checkpointer": "checkpoints",
     "CheckpointStep": "checkpoints",
     "Save": "checkpoints",
-    "load": "checkpoints",
-    "save": "checkpoints",
+    "load": "checkpoint_file",
+    "save": "checkpoint_file",
     "Diff": "comparison",
     "Difference": "comparison",
     "diff": "comparison",

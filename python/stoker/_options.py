@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from . import _stoker
-from .errors import ArgumentError
+from .errors import ArgumentError, UnsupportedError
 
 T = TypeVar("T")
 
@@ -101,6 +102,18 @@ def parse_bytes(value: Any, where: str) -> int:
     if not match or unit not in _UNITS or float(match[1]) <= 0:
         raise ArgumentError(f"{value!r} is not a number of bytes", where, "pass '2GiB' or an int")
     return count(int(float(match[1]) * _UNITS[unit]), where, low=1, high=2**63)
+
+
+def require(module: str, package: str, where: str) -> Any:
+    """Imports a module of an optional package; the error names what to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UnsupportedError(
+            f"it needs {package}, which cannot be imported: {error}",
+            where,
+            f"run: pip install {package}",
+        ) from error
 
 
 def milliseconds(value: float | None, where: str) -> int:

@@ -55,6 +55,18 @@ def finish(save: Any, handle: Any = None) -> None:
             handle.nan, handle.inf = nan, inf
 
 
+def verify(checkpoint: Any) -> None:
+    """Reads all tensors of an open step, and compares all hashes."""
+    sizes = [size for _, _, _, size, _ in checkpoint.tensors()]
+    ranges = [(index, 0, size, 0) for index, size in enumerate(sizes) if size]
+    if ranges:
+        load = checkpoint.load(ranges, None)
+        try:
+            finish(load)
+        finally:
+            load.close()
+
+
 class _Part(NamedTuple):
     """A box of a stored tensor, and the tensor of torch that it is copied to."""
 
@@ -65,6 +77,31 @@ class _Part(NamedTuple):
     path: str
     bytes: int
     """Of its rows: temporary memory, unless they are read into the target."""
+
+
+class ParameterState(Mapping[Any, Any]):
+    """The state that an optimizer will have for a parameter that is a DTensor."""
+
+    def __init__(self, parameter: Any) -> None:
+        self._parameter = parameter
+
+    def __getitem__(self, key: Any) -> Any:
+        return self
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def make(self, kind: str, content: Any) -> Any:
+        """New memory for a stored tensor, with the placements of the parameter; else None."""
+        if kind != "dtensor" or tuple(content[2]) != tuple(self._parameter.shape):
+            return None
+        import torch
+
+        dtype = getattr(torch, checkpoint_tree.dtype_name(content[1]))
+        return torch.empty_like(self._parameter.detach(), dtype=dtype)
 
 
 class Reader:
@@ -91,6 +128,8 @@ class Reader:
         after: list[_Part] = []
 
         def make(name: Any, kind: str, like: Any, path: str) -> Any:
+            if isinstance(like, ParameterState):
+                like = like.make(kind, name)
             if kind == "dtensor":
                 return self._dtensor(name, like, path, ranges, after)
             index, dtype, shape, size = self.find(name, path)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from ._options import count
+from .checkpoint_reader import ParameterState
 from .errors import ArgumentError, StateError
 
 __all__ = ["check_metrics", "like_of", "metrics_text", "put", "retention"]
@@ -69,12 +70,28 @@ def put(target: Any, value: Any) -> bool:
 def like_of(value: Any) -> Any:
     """The value whose memory is reused: the state of an object."""
     if callable(getattr(value, "state_dict", None)):
-        return value.state_dict()
+        state = value.state_dict()
+        if hasattr(value, "param_groups") and isinstance(state, Mapping):
+            return _optimizer_like(value, state)
+        return state
     if isinstance(value, Mapping):
         return {key: like_of(item) for key, item in value.items()}
     if isinstance(value, list):
         return [like_of(item) for item in value]
     return value
+
+
+def _optimizer_like(optimizer: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Before its first step an optimizer has no state: that of a DTensor is like the parameter."""
+    groups = state.get("param_groups")
+    if not isinstance(groups, list) or not isinstance(state.get("state"), Mapping):
+        return state
+    parts = dict(state["state"])
+    for group, names in zip(optimizer.param_groups, groups, strict=True):
+        for parameter, name in zip(group["params"], names["params"], strict=True):
+            if name not in parts and type(parameter.data).__name__ == "DTensor":
+                parts[name] = ParameterState(parameter)
+    return {**state, "state": parts}
 
 
 def retention(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _stoker, files
-from .checkpoint_reader import finish
+from .checkpoint_reader import verify
 from .errors import (
     ArgumentError,
     CorruptError,
@@ -214,17 +214,7 @@ class Tier:
         """Reads a local step, and compares all its hashes."""
         checkpoint = _stoker.Checkpoint(self._engine._native, self.local, step)
         try:
-            ranges = [
-                (index, 0, size, 0)
-                for index, (_, _, _, size, _) in enumerate(checkpoint.tensors())
-                if size
-            ]
-            if ranges:
-                load = checkpoint.load(ranges, None)
-                try:
-                    finish(load)
-                finally:
-                    load.close()
+            verify(checkpoint)
         finally:
             checkpoint.close()
 

@@ -352,6 +352,11 @@ def is_elsewhere(tensor: Any) -> bool:
     )
 
 
+def dtype_name(dtype: str) -> str:
+    """The dtype of torch and NumPy for one of safetensors."""
+    return _NAMES[dtype]
+
+
 def memory_for(kind: str, dtype: str, shape: tuple[int, ...], like: Any, path: str) -> Any:
     """Memory for a tensor: that of ``like`` if it can be written directly, else new."""
     torch = _torch()

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from . import _stoker, checkpoint_ranks, checkpoint_tree
 from ._options import count, milliseconds, parse_bytes, path_of, refuse_pickle
 from .checkpoint_pieces import Pins
-from .checkpoint_reader import MissingKeyError, Reader, copy, finish, select
+from .checkpoint_reader import MissingKeyError, Reader, copy, select, verify
 from .checkpoint_run import Commit, Save, run
 from .checkpoint_signal import SignalWatch, notice_of
 from .checkpoint_state import check_metrics, like_of, metrics_text, put, retention
@@ -39,7 +39,7 @@ from .checkpoint_tier import DAMAGE, Tier
 from .engine import Engine, engine_of
 from .errors import ArgumentError, EmptyError, Error, MissingError, TimeoutError
 
-__all__ = ["CheckpointStep", "Checkpointer", "Save", "load", "save"]
+__all__ = ["CheckpointStep", "Checkpointer", "Save"]
 
 _STATUS = {1: "committed", 2: "incomplete", 3: "damaged"}
 
@@ -543,10 +543,38 @@ class Checkpointer:
         nothing = object()
         result = self._read(step, lambda reader: reader.decode(reader.tree()), nothing)
         if result is nothing:
-            raise EmptyError(
-                "there is no committed step", f"'{os.fsdecode(self._path)}'", "save one"
-            )
+            raise self._empty()
         return result
+
+    def verify(self, step: int | None = None) -> int:
+        """Reads all bytes of a step, compares all hashes, and returns the step.
+
+        Without ``step``: the newest one that is complete and not damaged, which :meth:`restore`
+        takes. Nothing is restored. Several ranks: all call it, and rank 0 reads. Raises
+        CorruptError if the step, or every step, is damaged; EmptyError without any step.
+        """
+
+        def use(reader: Reader) -> int:
+            if self._ranks is None or self._ranks.rank == 0:
+                verify(reader.checkpoint)
+            return int(reader.step)
+
+        failure: BaseException | None = None
+        found: int | None = step
+        try:
+            found = self._read(step, use)
+        except BaseException as error:
+            if self._ranks is None or step is None:
+                raise
+            failure = error
+        if self._ranks is not None and step is not None:
+            self._ranks.check(failure)
+        if found is None:
+            raise self._empty()
+        return found
+
+    def _empty(self) -> EmptyError:
+        return EmptyError("there is no committed step", f"'{os.fsdecode(self._path)}'", "save one")
 
     def _rank_of(self, reader: Reader) -> int:
         """Whose numbers and text are read: those of this rank, if there are as many."""
@@ -713,55 +741,3 @@ def _finish_all() -> None:
                     RuntimeWarning,
                     stacklevel=1,
                 )
-
-
-# ---- single files ----
-
-
-def save(tree: Any, path: str | os.PathLike[str], *, engine: Engine | None = None) -> None:
-    """Writes a tree of tensors, numbers and text as one safetensors file, atomic and hashed.
-
-    ``path``: a path or URL that ends in ``.safetensors``. An existing file is replaced. Any reader
-    of safetensors reads its tensors; :func:`load` restores the tree.
-    """
-    text = os.fsdecode(path_of(path, "path"))
-    folder, _, name = text.rpartition("/")
-    if not name.endswith(".safetensors"):
-        raise ArgumentError("the name is not valid", f"'{text}'", "end it with .safetensors")
-    root = folder or ("/" if text.startswith("/") else ".")
-    writer = _stoker.CheckpointWriter(engine_of(engine, "engine")._native, os.fsencode(root))
-    encoded, tensors, _ = checkpoint_tree.encode(tree)
-    items = checkpoint_tree.SaveTensors(tensors)
-    running = writer.save(0, items, encoded, None, 0, 1, None, name)
-    try:
-        copy(running, items)
-        finish(running)
-    finally:
-        running.close()
-        writer.close()
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    like: Any = None,
-    step: int | None = None,
-    engine: Engine | None = None,
-) -> Any:
-    """Reads what :func:`save` or a :class:`Checkpointer` wrote, and verifies its hashes.
-
-    ``path``: a ``.safetensors`` file, a step, or a folder of steps (the newest one, or ``step``).
-    Also reads, without unpickling, files of ``torch.save`` and folders of
-    ``torch.distributed.checkpoint`` (their tree), and safetensors files and sharded models of other
-    tools (a dict of tensors). ``like``: a tree whose tensors are filled in place;
-    another shape or dtype is a StateError.
-    """
-    reader = Reader(
-        engine_of(engine, "engine"),
-        path_of(path, "path"),
-        None if step is None else count(step, "step", high=2**53 - 1),
-    )
-    try:
-        return reader.decode(reader.tree(), None if like is None else like_of(like))
-    finally:
-        reader.close()

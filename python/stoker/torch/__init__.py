@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import load, save
+from ..checkpoint_file import load, save
 from .iterable_dataset import IterableDataset
 from .map_dataset import MapDataset
 

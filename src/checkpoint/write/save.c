@@ -44,6 +44,13 @@ static int check_id(const char *id, struct stoker_error *error)
                     id ? id : "");
 }
 
+/* Lightning names its checkpoints .ckpt. */
+static bool is_single_name(const char *name)
+{
+    return stk_step_manifest_is_file_name(name) &&
+           (stk_text_ends_with(name, STK_PLACE_SHARD_SUFFIX) || stk_text_ends_with(name, ".ckpt"));
+}
+
 static int check_options(const struct stoker_checkpoint_save_options *options,
                          struct stoker_error *error)
 {
@@ -60,11 +67,11 @@ static int check_options(const struct stoker_checkpoint_save_options *options,
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the tensors are NULL", "pass them",
                         "save options");
     }
-    if (options->file && (!stk_step_manifest_is_file_name(options->file) || options->ranks > 1 ||
-                          !stk_text_ends_with(options->file, STK_PLACE_SHARD_SUFFIX))) {
+    if (options->file && (!is_single_name(options->file) || options->ranks > 1)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the name of the file is not valid",
-                        "use a plain name that ends in .safetensors, and one rank", "'%.200s'",
-                        options->file);
+                        "use a plain name of at most 79 characters that ends in .safetensors or "
+                        ".ckpt, and one rank",
+                        "'%.200s'", options->file);
     }
     return options->ranks > 1 || options->save_id ? check_id(options->save_id, error) : 0;
 }
