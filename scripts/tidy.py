@@ -27,7 +27,7 @@ SOURCES_MAX = 12
 # each file that calls one of these readers.
 PARSER_ROOMS = {"format", "format/tar", "format/compress", "format/manifest", "format/value",
                 "decode/codec", "decode/jpeg", "decode/png", "index", "index/foreign",
-                "order/predicate"}
+                "order/predicate", "checkpoint/pickle"}
 # By name, which is unique: a file that moves keeps its rule.
 PARSER_FILES = {"braces.c", "manifest.c", "index_journal.c", "index_stamp.c", "fault_wire.c",
                 "ini.c", "checksum.c", "sampling_table.c"}

@@ -4,8 +4,8 @@
 #ifndef CHECKPOINT_FOREIGN_DCP_METADATA_H
 #define CHECKPOINT_FOREIGN_DCP_METADATA_H
 
-#include "checkpoint/foreign/pickle.h"
 #include "checkpoint/layout/json_text.h"
+#include "checkpoint/pickle/pickle.h"
 
 #define STK_DCP_NAME_BYTES 4096u
 

@@ -1,9 +1,9 @@
 /* Goal: checkpoints of other tools are read exactly, and nothing in a malicious file leads to a
  * read outside of it.
- * Method: pickles as bytes; archives and a DCP folder written here, then cut and flipped at each
- * byte; ranges of tensors made of random boxes against a copy element by element. Covers pickle.c,
- * pickle_globals.c, part_reader.c, archive.c, torch_file.c, torch_tree.c, open_torch.c,
- * dcp_metadata.c, dcp_tree.c, open_dcp.c, pieces.c, detect.c. */
+ * Method: archives and a DCP folder written here, then cut and flipped at each
+ * byte; ranges of tensors made of random boxes against a copy element by element. Covers
+ * part_reader.c, archive.c, torch_file.c, torch_tree.c, open_torch.c, dcp_metadata.c, dcp_tree.c,
+ * open_dcp.c, pieces.c, detect.c. */
 #include "base/mem.h"
 #include "checkpoint/foreign/parts.h"
 #include "engine/engine.h"
@@ -364,48 +364,7 @@ static void test_dcp(void)
     stk_free(archive);
 }
 
-/* ---- pickles ---- */
-
-static void test_pickles(void)
-{
-    static const struct {
-        const char *name, *bytes;
-        size_t count;
-        int status;
-        const char *where;
-    } rows[] = {
-        {"number", "\x80\x02K\x05.", 5, 0, NULL},
-        {"global", "cos\nsystem\n.", 12, STOKER_ERROR_UNSUPPORTED, "os.system"},
-        {"stack global", "\x8c\x02os\x8c\x06system\x93.", 14, STOKER_ERROR_UNSUPPORTED,
-         "os.system"},
-        {"opcode", "(lp0\n.", 6, STOKER_ERROR_UNSUPPORTED, "PUT (0x70)"},
-        {"set", "\x8f.", 2, STOKER_ERROR_UNSUPPORTED, "EMPTY_SET"},
-        {"protocol", "\x80\x09.", 3, STOKER_ERROR_UNSUPPORTED, "protocol 9"},
-        {"no value", ".", 1, STOKER_ERROR_FORMAT, "byte 0"},
-        {"end", "K", 1, STOKER_ERROR_FORMAT, "byte 0"},
-        {"memo", "h\x07.", 3, STOKER_ERROR_FORMAT, "byte 0"},
-        {"large memo", "Nr\xff\xff\xff\xff.", 7, STOKER_ERROR_FORMAT, "byte 1"},
-        {"long text", "X\xff\xff\xff\xff.", 6, STOKER_ERROR_FORMAT, "byte 0"},
-        {"mark", "(.", 2, STOKER_ERROR_FORMAT, "byte 1"},
-        {"no mark", "Nt.", 3, STOKER_ERROR_FORMAT, "byte 1"},
-        {"odd dict", "}(Nu.", 5, STOKER_ERROR_FORMAT, "byte 3"},
-        {"call of a number", "K\x01)R.", 5, STOKER_ERROR_FORMAT, "byte 3"},
-        {"large integer", "\x8a\x09\1\1\1\1\1\1\1\1\1.", 12, STOKER_ERROR_UNSUPPORTED, "byte 0"},
-    };
-
-    for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_pickle pickle = {0};
-        struct stoker_error error = {0};
-        int status = stk_pickle_parse(
-            &pickle, (struct stk_view){(const uint8_t *)rows[i].bytes, rows[i].count}, &error);
-
-        T_EQ(rows[i].name, status, rows[i].status);
-        if (status < 0) {
-            T_HAS(rows[i].name, error.where, rows[i].where);
-        }
-        stk_pickle_deinit(&pickle);
-    }
-}
+/* ---- walks ---- */
 
 /* 60 pairs of one another: 2^60 values in 300 bytes. And 100,000 lists in lists. */
 static void test_bombs(void)
@@ -566,7 +525,6 @@ int main(void)
 
     T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
     T_TRUE("folder", mkdtemp(folder) != NULL);
-    test_pickles();
     test_bombs();
     test_runs();
     test_torch();

@@ -5,7 +5,7 @@
 
 #include "checkpoint/foreign/archive.h"
 #include "checkpoint/foreign/foreign.h"
-#include "checkpoint/foreign/pickle.h"
+#include "checkpoint/pickle/pickle.h"
 
 #define STK_FOREIGN_ADVICE "copy the file again, or use another checkpoint"
 #define STK_FOREIGN_LEVELS_MAX 200u /* of containers in containers */

@@ -1,5 +1,5 @@
-/* Fuzz of pickle.c and torch_tree.c: the input is a pickle. The items of an accepted one are within
- * the values, and its tree is written in bounded steps. */
+/* Fuzz of pickle.c, pickle_globals.c and torch_tree.c: the input is a pickle. The items of an
+ * accepted one are within the values, and its tree is written in bounded steps. */
 #include "base/mem.h"
 #include "checkpoint/foreign/parts.h"
 

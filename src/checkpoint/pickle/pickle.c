@@ -1,5 +1,5 @@
 /* The machine that reads a pickle as data. */
-#include "checkpoint/foreign/pickle.h"
+#include "checkpoint/pickle/pickle.h"
 
 #include "base/mem.h"
 #include "base/text/parse_number.h"

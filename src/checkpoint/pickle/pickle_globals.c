@@ -1,5 +1,5 @@
 /* The globals that a pickle may name. None of them is imported or called. */
-#include "checkpoint/foreign/pickle.h"
+#include "checkpoint/pickle/pickle.h"
 
 #include "base/text/text_match.h"
 

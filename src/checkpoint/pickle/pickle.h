@@ -1,16 +1,15 @@
-/* checkpoint/foreign/pickle.h: reads a pickle of torch as data. Nothing is imported or called.
+/* checkpoint/pickle/pickle.h: reads a pickle of torch as data. Nothing is imported or called.
  *
  *   bytes --opcodes--> values: numbers, texts, containers, and objects that only name what Python
  *                      would call and with which arguments
  *
  * The machine knows the opcodes and the globals that torch.save() and
  * torch.distributed.checkpoint write, and refuses everything else by its name.
- * Untrusted input: values may share parts and contain themselves; who walks them bounds levels and
- * steps.
- * Owner: the caller. Threads: one; any once it is parsed. Memory: 48 bytes an opcode; texts are
- * borrowed from the input. Bound: STK_PICKLE_BYTES_MAX, STK_PICKLE_VALUES_MAX. */
-#ifndef CHECKPOINT_FOREIGN_PICKLE_H
-#define CHECKPOINT_FOREIGN_PICKLE_H
+ * Untrusted input: values may share parts and contain themselves; a walk over them must bound
+ * levels and steps. Owner: the caller. Threads: one; any once it is parsed. Memory: 48 bytes an
+ * opcode; texts are borrowed from the input. Bound: STK_PICKLE_BYTES_MAX, STK_PICKLE_VALUES_MAX. */
+#ifndef CHECKPOINT_PICKLE_PICKLE_H
+#define CHECKPOINT_PICKLE_PICKLE_H
 
 #include "base/base.h"
 
