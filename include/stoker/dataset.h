@@ -51,7 +51,7 @@ struct stoker_dataset_options {
                             damaged or a tar ends early. Skip: samples that are surely complete are
                             used and the others are listed: for pack, which writes the remaining
                             samples. All ranks that share an order must see the same damage */
-    uint8_t allow_empty; /* 1: class folders without images are allowed */
+    uint8_t allow_empty; /* 1: class folders without images are allowed, as if `classes` is set */
     uint8_t skip_files;  /* 1: files of a folder that cannot be read (links to nothing, pipes)
                             are left out, and class folders may be empty; stoker_verify
                             lists them. All ranks must see the same files */

@@ -87,7 +87,7 @@ class Dataset(Portable):
             uses the samples that are certainly complete, and lists the others in
             :attr:`quarantine`. Meant for :func:`stoker.pack`, which writes the remaining samples:
             all processes that share an order must see the same damage.
-        allow_empty: class folders without images are allowed.
+        allow_empty: class folders without images are allowed; with classes they always are.
         classes: names of the class folders in the order of their numbers, so that a split has the
             numbers of its training set (``classes=train.classes``). Default: the folders, sorted. A
             folder that is not named raises :class:`ArgumentError`.

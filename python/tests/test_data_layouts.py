@@ -132,6 +132,7 @@ def test_classes_of_a_split(tmp_path):
     with pytest.raises(stoker.EmptyError, match="allow_empty"):
         stoker.Dataset(tmp_path)
     assert stoker.Dataset(tmp_path, allow_empty=True).classes == ["a", "b", "c"]
+    assert stoker.Dataset(tmp_path, classes=["a", "b", "c", "d"]).classes == ["a", "b", "c", "d"]
     (tmp_path / "b").rmdir()
     classes = ["a", "b", "c", "d"]
     with stoker.Loader(

@@ -52,11 +52,18 @@ static int fail_missing(struct stk_sample_task *task, uint32_t f)
 {
     const char *requested = field_of(task, f)->requested;
     char found[160];
+    int status;
 
     list_members(task, found, sizeof found);
-    return stk_fail(&task->error, STOKER_ERROR_MISSING, "the sample lacks a field",
-                    "give the field a default=, or choose samples: subset=\"npy is not none\"",
-                    "no member '%.100s'; it has: %s", requested ? requested : "", found);
+    status = stk_fail(&task->error, STOKER_ERROR_MISSING, "the sample lacks a field",
+                      "give the field a default=, or choose the samples that have it with subset=",
+                      "no member '%.100s'; it has: %s", requested ? requested : "", found);
+    if (requested && strcspn(requested, " ,") <= 40) {
+        snprintf(task->error.advice, sizeof task->error.advice,
+                 "give the field a default=, or choose samples: subset=\"%.*s is not none\"",
+                 (int)strcspn(requested, " ,"), requested);
+    }
+    return status;
 }
 
 /* Copies a value of bytes to the space that was planned for it. A value of another size (of a

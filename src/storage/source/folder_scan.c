@@ -494,12 +494,11 @@ static int classify_folder(struct walk *walk, const char *root)
     if (folder->pictures.count == 0) {
         return fail_empty(walk, root);
     }
-    if (walk->class_without && !folder->options->allow_empty) {
-        return stk_fail(
-            walk->error, STOKER_ERROR_EMPTY, "a class folder has no images",
-            "put images into it, remove it, or pass allow_empty; classes= gives a split "
-            "the numbers of its training set",
-            "'%s'", walk->class_without);
+    if (walk->class_without && !folder->options->allow_empty && folder->options->class_count == 0) {
+        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "a class folder has no images",
+                        "put images into it, remove it, or pass allow_empty, or classes= with the "
+                        "names of the training set",
+                        "'%s'", walk->class_without);
     }
     return 0;
 }
