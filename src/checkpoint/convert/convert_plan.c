@@ -1,7 +1,7 @@
 /* What a conversion writes: each tensor once, assembled from the parts of ranks. */
 #include "base/mem.h"
 #include "checkpoint/convert/convert.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 #include "checkpoint/layout/dtype.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The tree of a DCP checkpoint: its planner flattened it, and noted the path of each entry. */
 #include "base/mem.h"
 #include "checkpoint/foreign/dcp_metadata.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

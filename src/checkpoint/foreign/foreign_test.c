@@ -2,10 +2,10 @@
  * read outside of it.
  * Method: archives and a DCP folder written here, then cut and flipped at each
  * byte; ranges of tensors made of random boxes against a copy element by element. Covers
- * part_reader.c, archive.c, torch_file.c, torch_tree.c, open_torch.c, dcp_metadata.c, dcp_tree.c,
- * open_dcp.c, pieces.c, detect.c. */
+ * part_reader.c, zip_archive.c, torch_file.c, torch_tree.c, open_torch.c, dcp_metadata.c,
+ * dcp_tree.c, open_dcp.c, tensor_pieces.c, foreign_detect.c. */
 #include "base/mem.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 #include "engine/engine.h"
 #include "test/t.h"
 

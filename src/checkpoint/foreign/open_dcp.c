@@ -1,7 +1,7 @@
 /* Opens a folder of torch.distributed.checkpoint: each item of its files is a small archive. */
 #include "base/mem.h"
 #include "checkpoint/foreign/dcp_metadata.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 #include "engine/engine.h"
 
 #include <inttypes.h>
@@ -185,7 +185,7 @@ static int read_chunk(void *context, uint64_t index, struct stoker_error *error)
         for (uint32_t i = 0; same && i < tensor->dimension_count; i++) {
             same = array->shape[i] == piece->sizes[i];
         }
-        status = same ? stk_archive_locate(&item.source, array->member, &offset, error)
+        status = same ? stk_zip_archive_locate(&item.source, array->member, &offset, error)
                       : stk_fail(error, STOKER_ERROR_CORRUPT,
                                  "a chunk has another shape or dtype than the metadata says",
                                  STK_FOREIGN_ADVICE, "item");
@@ -220,7 +220,7 @@ static int add_inner(void *context, const char *name, const struct stk_torch_arr
     struct stk_foreign_form form = {name, array->dtype, array->shape, array->dimension_count, 1};
     struct stk_foreign_tensor *tensor;
     uint64_t offset = 0;
-    int status = stk_archive_locate(&value->item->source, array->member, &offset, error);
+    int status = stk_zip_archive_locate(&value->item->source, array->member, &offset, error);
 
     if (status < 0) {
         return status;

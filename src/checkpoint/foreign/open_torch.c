@@ -1,6 +1,6 @@
 /* Opens a file of torch.save() as a checkpoint. */
 #include "base/mem.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 #include "engine/engine.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ struct opening {
     const struct stk_checkpoint_place *place;
     struct stk_file *file;
     uint64_t capacity;
-    const struct stk_archive_member **members; /* owned: of each tensor */
+    const struct stk_zip_archive_member **members; /* owned: of each tensor */
     uint64_t members_capacity;
 };
 
@@ -49,7 +49,7 @@ static int locate_one(void *context, uint64_t index, struct stoker_error *error)
                                         .path = opening->place->root,
                                         .bytes = opening->foreign->files[0].bytes};
     uint64_t offset = 0;
-    int status = stk_archive_locate(&source, opening->members[index], &offset, error);
+    int status = stk_zip_archive_locate(&source, opening->members[index], &offset, error);
 
     opening->foreign->tensors[index].pieces[0].offset += offset;
     stk_foreign_source_deinit(&source);

@@ -1,7 +1,7 @@
 /* Fuzz of pickle.c, pickle_globals.c and torch_tree.c: the input is a pickle. The items of an
  * accepted one are within the values, and its tree is written in bounded steps. */
 #include "base/mem.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 
 #include <string.h>
 

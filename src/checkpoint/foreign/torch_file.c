@@ -1,6 +1,6 @@
 /* Opens a file of torch.save(), and finds the arrays in its storages. */
 #include "base/mem.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 #include "checkpoint/layout/dtype.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ static int fail(const char *what, const char *name, struct stoker_error *error)
 }
 
 /* The member FOLDER/data.pkl, and its folder. */
-static const struct stk_archive_member *find_pickle(struct stk_torch_file *file)
+static const struct stk_zip_archive_member *find_pickle(struct stk_torch_file *file)
 {
     for (uint64_t i = 0; i < file->archive.count; i++) {
         const char *name = file->archive.members[i].name, *slash = strchr(name, '/');
@@ -30,8 +30,8 @@ static const struct stk_archive_member *find_pickle(struct stk_torch_file *file)
     return NULL;
 }
 
-static const struct stk_archive_member *member_of(const struct stk_torch_file *file,
-                                                  const char *folder, struct stk_view key)
+static const struct stk_zip_archive_member *member_of(const struct stk_torch_file *file,
+                                                      const char *folder, struct stk_view key)
 {
     char name[sizeof file->prefix + 8];
     int bytes = snprintf(name, sizeof name, "%s/%s%.*s", file->prefix, folder,
@@ -39,19 +39,19 @@ static const struct stk_archive_member *member_of(const struct stk_torch_file *f
 
     return key.bytes > KEY_BYTES || bytes < 0 || (size_t)bytes >= sizeof name
                ? NULL
-               : stk_archive_find(&file->archive, name);
+               : stk_zip_archive_find(&file->archive, name);
 }
 
 /* Older files have no such member: they are little-endian. */
 static int check_order(struct stk_torch_file *file, struct stoker_error *error)
 {
     const char *name = "byteorder";
-    const struct stk_archive_member *member =
+    const struct stk_zip_archive_member *member =
         member_of(file, "", (struct stk_view){(const uint8_t *)name, strlen(name)});
     uint8_t *text = NULL;
     size_t bytes = 0;
     bool little;
-    int status = member ? stk_archive_read(file->source, member, 64, &text, &bytes, error) : 0;
+    int status = member ? stk_zip_archive_read(file->source, member, 64, &text, &bytes, error) : 0;
 
     if (!member || status < 0) {
         return status;
@@ -68,12 +68,12 @@ static int check_order(struct stk_torch_file *file, struct stoker_error *error)
 int stk_torch_open(struct stk_torch_file *file, struct stk_foreign_source *source,
                    struct stoker_error *error)
 {
-    const struct stk_archive_member *member;
+    const struct stk_zip_archive_member *member;
     size_t bytes = 0;
     int status;
 
     *file = (struct stk_torch_file){.source = source};
-    status = stk_archive_open(&file->archive, source, error);
+    status = stk_zip_archive_open(&file->archive, source, error);
     if (status < 0) {
         return status;
     }
@@ -84,8 +84,8 @@ int stk_torch_open(struct stk_torch_file *file, struct stk_foreign_source *sourc
     }
     status = status < 0 ? status : check_order(file, error);
     status = status < 0 ? status
-                        : stk_archive_read(source, member, STK_PICKLE_BYTES_MAX, &file->bytes,
-                                           &bytes, error);
+                        : stk_zip_archive_read(source, member, STK_PICKLE_BYTES_MAX, &file->bytes,
+                                               &bytes, error);
     status = status < 0
                  ? status
                  : stk_pickle_parse(&file->pickle, (struct stk_view){file->bytes, bytes}, error);
@@ -99,7 +99,7 @@ int stk_torch_open(struct stk_torch_file *file, struct stk_foreign_source *sourc
 void stk_torch_deinit(struct stk_torch_file *file)
 {
     stk_pickle_deinit(&file->pickle);
-    stk_archive_deinit(&file->archive);
+    stk_zip_archive_deinit(&file->archive);
     stk_free(file->bytes);
     *file = (struct stk_torch_file){0};
 }

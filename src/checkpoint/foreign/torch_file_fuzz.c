@@ -1,14 +1,14 @@
-/* Fuzz of archive.c, torch_file.c and torch_tree.c: the input is a file of torch.save(). Accepted
- * tensors are inside their members, and members inside the file, without an overlap. */
+/* Fuzz of zip_archive.c, torch_file.c and torch_tree.c: the input is a file of torch.save().
+ * Accepted tensors are inside their members, and members inside the file, without an overlap. */
 #include "base/mem.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 
 static int check(void *context, const char *name, const struct stk_torch_array *array,
                  struct stoker_error *error)
 {
     const struct stk_torch_file *file = context;
     uint64_t offset, last = 0;
-    int status = stk_archive_locate(file->source, array->member, &offset, error);
+    int status = stk_zip_archive_locate(file->source, array->member, &offset, error);
 
     STK_ASSERT(name[0]);
     if (status < 0) {
@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
     if (status == 0) {
         for (uint64_t i = 0; i < file.archive.count; i++) {
-            const struct stk_archive_member *member = &file.archive.members[i];
+            const struct stk_zip_archive_member *member = &file.archive.members[i];
 
             STK_ASSERT(member->header + member->bytes <= member->limit && member->limit <= bytes);
         }

@@ -1,7 +1,7 @@
 /* Writes the values of a pickle of torch as JSON, and reports its tensors. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Which tool wrote a path, and how its reader is called. */
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 
 #include "base/compare.h"
 #include "base/mem.h"

@@ -1,5 +1,5 @@
 /* Reads the directory of a zip archive. */
-#include "checkpoint/foreign/archive.h"
+#include "checkpoint/foreign/zip_archive.h"
 
 #include "base/mem.h"
 
@@ -125,7 +125,7 @@ static int find_directory(struct stk_foreign_source *source, struct place *place
         return status;
     }
     if (place->offset > place->end || place->bytes > place->end - place->offset ||
-        place->bytes > STK_ARCHIVE_DIRECTORY_BYTES_MAX ||
+        place->bytes > STK_ZIP_ARCHIVE_DIRECTORY_BYTES_MAX ||
         place->count > place->bytes / ENTRY_BYTES) {
         return fail("the directory of the archive lies outside of it", NULL, error);
     }
@@ -166,7 +166,7 @@ static bool read_extra(const uint8_t *extra, size_t bytes, uint64_t *const field
     return !needed;
 }
 
-static int check_member(const uint8_t *entry, const struct stk_archive_member *member,
+static int check_member(const uint8_t *entry, const struct stk_zip_archive_member *member,
                         uint64_t packed, struct stoker_error *error)
 {
     uint64_t flags = number(entry + 8, 2), method = number(entry + 10, 2);
@@ -184,7 +184,7 @@ static int check_member(const uint8_t *entry, const struct stk_archive_member *m
 }
 
 /* Parses one entry. *at moves after it. */
-static int parse_entry(struct stk_view directory, size_t *at, struct stk_archive_member *member,
+static int parse_entry(struct stk_view directory, size_t *at, struct stk_zip_archive_member *member,
                        char **names, struct stoker_error *error)
 {
     const uint8_t *entry = directory.data + *at;
@@ -216,24 +216,25 @@ static int parse_entry(struct stk_view directory, size_t *at, struct stk_archive
 
 static int by_header(const void *a, const void *b)
 {
-    const struct stk_archive_member *x = a, *y = b;
+    const struct stk_zip_archive_member *x = a, *y = b;
 
     return x->header < y->header ? -1 : x->header > y->header;
 }
 
 static int by_name(const void *a, const void *b)
 {
-    const struct stk_archive_member *x = a, *y = b;
+    const struct stk_zip_archive_member *x = a, *y = b;
 
     return strcmp(x->name, y->name);
 }
 
 /* Each member must end before the next one begins. */
-static int check_places(struct stk_archive *archive, uint64_t directory, struct stoker_error *error)
+static int check_places(struct stk_zip_archive *archive, uint64_t directory,
+                        struct stoker_error *error)
 {
     qsort(archive->members, archive->count, sizeof *archive->members, by_header);
     for (uint64_t i = 0; i < archive->count; i++) {
-        struct stk_archive_member *member = &archive->members[i];
+        struct stk_zip_archive_member *member = &archive->members[i];
         uint64_t need = HEADER_BYTES + strlen(member->name), left;
 
         member->limit = i + 1 < archive->count ? archive->members[i + 1].header : directory;
@@ -253,8 +254,8 @@ static int check_places(struct stk_archive *archive, uint64_t directory, struct 
     return 0;
 }
 
-int stk_archive_open(struct stk_archive *archive, struct stk_foreign_source *source,
-                     struct stoker_error *error)
+int stk_zip_archive_open(struct stk_zip_archive *archive, struct stk_foreign_source *source,
+                         struct stoker_error *error)
 {
     struct place place = {0};
     uint8_t *directory = NULL;
@@ -262,7 +263,7 @@ int stk_archive_open(struct stk_archive *archive, struct stk_foreign_source *sou
     char *names;
     int status = find_directory(source, &place, error);
 
-    *archive = (struct stk_archive){0};
+    *archive = (struct stk_zip_archive){0};
     if (status < 0) {
         return status;
     }
@@ -281,30 +282,31 @@ int stk_archive_open(struct stk_archive *archive, struct stk_foreign_source *sou
     status = status < 0 ? status : check_places(archive, place.offset, error);
     stk_free(directory);
     if (status < 0) {
-        stk_archive_deinit(archive);
+        stk_zip_archive_deinit(archive);
     }
     return status;
 }
 
-void stk_archive_deinit(struct stk_archive *archive)
+void stk_zip_archive_deinit(struct stk_zip_archive *archive)
 {
     stk_free(archive->members);
     stk_free(archive->names);
-    *archive = (struct stk_archive){0};
+    *archive = (struct stk_zip_archive){0};
 }
 
-const struct stk_archive_member *stk_archive_find(const struct stk_archive *archive,
-                                                  const char *name)
+const struct stk_zip_archive_member *stk_zip_archive_find(const struct stk_zip_archive *archive,
+                                                          const char *name)
 {
-    struct stk_archive_member wanted = {.name = name};
+    struct stk_zip_archive_member wanted = {.name = name};
 
     return archive->count == 0 ? NULL
                                : bsearch(&wanted, archive->members, archive->count,
                                          sizeof *archive->members, by_name);
 }
 
-int stk_archive_locate(struct stk_foreign_source *source, const struct stk_archive_member *member,
-                       uint64_t *offset_out, struct stoker_error *error)
+int stk_zip_archive_locate(struct stk_foreign_source *source,
+                           const struct stk_zip_archive_member *member, uint64_t *offset_out,
+                           struct stoker_error *error)
 {
     uint8_t header[HEADER_BYTES];
     int status = stk_foreign_read(source, member->header, header, sizeof header, error);
@@ -325,13 +327,13 @@ int stk_archive_locate(struct stk_foreign_source *source, const struct stk_archi
     return 0;
 }
 
-int stk_archive_read(struct stk_foreign_source *source, const struct stk_archive_member *member,
-                     uint64_t bytes_max, uint8_t **data_out, size_t *bytes_out,
-                     struct stoker_error *error)
+int stk_zip_archive_read(struct stk_foreign_source *source,
+                         const struct stk_zip_archive_member *member, uint64_t bytes_max,
+                         uint8_t **data_out, size_t *bytes_out, struct stoker_error *error)
 {
     uint64_t offset;
     uint8_t *data;
-    int status = stk_archive_locate(source, member, &offset, error);
+    int status = stk_zip_archive_locate(source, member, &offset, error);
 
     if (status < 0) {
         return status;

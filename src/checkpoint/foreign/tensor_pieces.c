@@ -1,7 +1,7 @@
 /* Tensors made of pieces: their runs, and whether pieces cover a tensor. */
 #include "base/compare.h"
 #include "base/mem.h"
-#include "checkpoint/foreign/parts.h"
+#include "checkpoint/foreign/foreign_private.h"
 #include "checkpoint/layout/dtype.h"
 
 #include <stdlib.h>

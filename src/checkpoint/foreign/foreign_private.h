@@ -1,10 +1,10 @@
-/* checkpoint/foreign/parts.h: what the readers of this room share.
+/* checkpoint/foreign/foreign_private.h: what the readers of this room share.
  * Owner: the caller. Threads: one. Memory: see foreign.h. Bound: see foreign.h. */
-#ifndef CHECKPOINT_FOREIGN_PARTS_H
-#define CHECKPOINT_FOREIGN_PARTS_H
+#ifndef CHECKPOINT_FOREIGN_FOREIGN_PRIVATE_H
+#define CHECKPOINT_FOREIGN_FOREIGN_PRIVATE_H
 
-#include "checkpoint/foreign/archive.h"
 #include "checkpoint/foreign/foreign.h"
+#include "checkpoint/foreign/zip_archive.h"
 #include "checkpoint/pickle/pickle.h"
 
 #define STK_FOREIGN_ADVICE "copy the file again, or use another checkpoint"
@@ -14,7 +14,7 @@
 /* A file of torch.save(): its directory and its pickle. */
 struct stk_torch_file {
     struct stk_foreign_source *source; /* borrowed */
-    struct stk_archive archive;
+    struct stk_zip_archive archive;
     struct stk_pickle pickle;
     uint8_t *bytes; /* owned: of the pickle */
     char prefix[256];
@@ -25,7 +25,7 @@ void stk_torch_deinit(struct stk_torch_file *file); /* zeroed is allowed */
 
 /* A strided array in a storage. */
 struct stk_torch_array {
-    const struct stk_archive_member *member;
+    const struct stk_zip_archive_member *member;
     const char *dtype;
     uint32_t element_bytes, dimension_count;
     uint64_t first; /* byte of its first element in the member */
