@@ -109,14 +109,14 @@ def test_an_upload_has_the_time_of_its_file(bucket, tmp_path, size):  # noqa: F8
     copied("cp", f"{bucket.url}/e/f", tmp_path / "one")
     copied("cp", "-r", f"{bucket.url}/e", tmp_path / "all")
     for path in (tmp_path / "one", tmp_path / "all/f"):
-        if size > 0:  # no byte of an empty object is requested
-            assert path.stat().st_mtime_ns == TIME_NS, path
+        assert path.stat().st_mtime_ns == TIME_NS, path
         assert path.read_bytes() == (tmp_path / "f").read_bytes()
 
 
+@pytest.mark.parametrize("data", [b"f", b""])
 @pytest.mark.parametrize("kind", ["gs", "az"])
-def test_times_of_other_stores(world, tmp_path, kind):  # noqa: F811
-    (tmp_path / "f").write_bytes(b"f")
+def test_times_of_other_stores(world, tmp_path, kind, data):  # noqa: F811
+    (tmp_path / "f").write_bytes(data)
     os.utime(tmp_path / "f", ns=(TIME_NS, TIME_NS))
     reported("cp", tmp_path / "f", f"{kind}://data/f")
     (kept,) = getattr(world, kind).attributes.values()

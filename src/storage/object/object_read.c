@@ -130,6 +130,7 @@ static int head_folder(struct stk_store *store, const struct stk_object_url *obj
         info->folder = checksum.folder;
         memcpy(info->etag, checksum.etag, sizeof info->etag);
         info->mtime_ns = checksum.mtime_ns;
+        info->file_mtime_ns = checksum.file_mtime_ns;
     }
     return status;
 }
@@ -175,6 +176,7 @@ static int run_head(struct stk_store *store, const struct stk_object_url *object
     uint8_t byte;
     struct stk_operation operation = {.status = 0};
     struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
+    struct stk_object_info of_empty;
     int status;
 
     if (!answer) {
@@ -186,6 +188,10 @@ static int run_head(struct stk_store *store, const struct stk_object_url *object
         stk_store_head_reply(&operation, answer, info_out);
         if (answer->code == 416 && info_out->bytes == UINT64_MAX) {
             status = head_without_range(store, object, info_out, answer, error);
+        } else if (answer->code == 416 && !info_out->etag[0] &&
+                   object->kind != STK_OBJECT_URL_AZURE &&
+                   head_without_range(store, object, &of_empty, answer, NULL) == 0) {
+            *info_out = of_empty; /* the refusal of a range has no times and no version */
         }
         if (status == 0 && info_out->bytes == UINT64_MAX && !info_out->chunked) {
             status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the server reports no size",

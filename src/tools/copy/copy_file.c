@@ -146,9 +146,16 @@ static int rename_part(struct stoker_copy *copy, const struct stk_copy_file *fil
 static uint64_t mtime_of_copy(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
     struct stk_object_info info = {0};
+    struct stk_stat stat;
 
     if (file->from_object && copy->options.kind != STOKER_SYNC && !copy->options.update) {
         (void)stk_vfs_object_info(file->source, &info);
+        /* Nothing of an empty object was read, so no response had its metadata. */
+        if (file->bytes == 0 && !info.file_mtime_ns &&
+            (stk_vfs_stat_object(copy->io, file->from, &stat, &info, NULL) < 0 ||
+             is_other_version(file, &stat))) {
+            info.file_mtime_ns = 0;
+        }
     }
     return info.file_mtime_ns ? info.file_mtime_ns : file->mtime_ns;
 }
