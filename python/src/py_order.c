@@ -43,8 +43,9 @@ static int append_slots(const struct stoker_order *order, const struct stk_py_st
         }
     }
     if (count < 0) {
-        stk_py_raise_text(count, "there is no such step or rank", "explain",
-                          "steps count from 0 to len(loader) - 1, ranks to world_size - 1");
+        stk_py_raise_text(count, "there is no such epoch, step or rank", "explain",
+                          "steps count from 0 to len(loader) - 1, ranks to world_size - 1; a mix "
+                          "has 2^61 positions, other runs 2^63 epochs");
         return -1;
     }
     return count;

@@ -45,9 +45,8 @@ def explain(
     if isinstance(rank, str) and rank != "all":
         raise ArgumentError(f"{rank!r} is not a rank", where, 'pass a number or "all"')
     number = _ALL_RANKS if isinstance(rank, str) else count(rank, where, high=_ALL_RANKS - 1)
-    high = 2**64 - 1
     slots = native.explain(
-        count(epoch, where, high=high), count(step, where, high=high), number, mix
+        count(epoch, where, high=2**63 - 1), count(step, where, high=2**64 - 1), number, mix
     )
     rows = []
     for rank_, slot, epoch_, position, sample, real in slots:

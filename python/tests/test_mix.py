@@ -14,6 +14,7 @@ import subprocess
 import tarfile
 import time
 
+import make
 import pytest
 
 import stoker
@@ -698,3 +699,26 @@ def test_command_refuses(sources, arguments):
     done = order(sources, *arguments)
     assert done.returncode in (1, 2, 3) and not done.stdout
     assert done.stderr.count("\n") <= 3
+
+
+def test_epochs_at_the_bounds(plain, engine):
+    """A typed error of explain() and of the loop; never a wrong order."""
+    fields = {"id": "__id__"}
+    with make.loader(plain(50), 4, fields=fields, engine=engine, tail="keep") as one:
+        for epoch in (2**55, 2**63 - 1):
+            assert one.explain(0, epoch=epoch)[0].epoch == epoch
+            one.set_epoch(epoch)
+            assert len(list(one)) == 13
+            one.set_epoch(0)
+        for epoch in (2**63, 2**64 - 1, -1):
+            for call in (one.set_epoch, lambda number: one.explain(0, epoch=number)):
+                with pytest.raises(stoker.ArgumentError, match="out of bounds"):
+                    call(epoch)
+    mix = stoker.Mix([plain(50), plain(40)], [1, 2])
+    with make.loader(mix, 4, fields=fields, engine=engine, tail="keep") as mixed:
+        for epoch in (2**55, 2**62, 2**63 - 1):
+            with pytest.raises(stoker.ArgumentError, match="no such epoch"):
+                mixed.explain(0, epoch=epoch)
+            with pytest.raises(stoker.ArgumentError, match="no such epoch"):
+                mixed.set_epoch(epoch)
+                next(iter(mixed))
