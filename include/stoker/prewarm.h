@@ -1,4 +1,4 @@
-/* stoker/prewarm.h: reads files into the page cache before training. */
+/* stoker/prewarm.h: reads files before training: into the page cache, or into the node cache. */
 #ifndef STOKER_PREWARM_H
 #define STOKER_PREWARM_H
 
@@ -9,8 +9,9 @@ extern "C" {
 #endif
 
 /* Reads files once on many threads before training: into the page cache, out of an archive below
- * the file system, or into a proxy before an object store. Data of objects is not stored on this
- * machine. Data in the page cache is skipped, so a killed run continues where it was. */
+ * the file system, or into a proxy before an object store. Data of objects is stored on this
+ * machine only if the engine has a node cache (stoker/cache.h). Data that is cached is skipped, so
+ * a killed run continues where it was. */
 struct stoker_prewarm;
 
 struct stoker_prewarm_options {
@@ -22,6 +23,14 @@ struct stoker_prewarm_options {
     uint32_t timeout_s;   /* for the whole run; 0: no limit, and a late read is tried 3 times */
     uint8_t check;        /* 1: read nothing; report what is cold */
     uint8_t touch; /* 1: read one byte of each file: for archives that restore entire files */
+    /* A share of a data set, for the node cache: the blocks that node `node` (from 0) of node_count
+     * reads, in the order in which loaders with group_count home groups and this seed use them.
+     * node_count 0: all of the paths. Not with check or touch. */
+    uint32_t node, node_count;
+    uint32_t group_count;    /* a multiple of node_count; default: node_count */
+    uint64_t seed;           /* of the loaders */
+    uint64_t budget_bytes;   /* of a share: at most so many bytes of blocks; 0: no limit */
+    uint64_t rate_bytes_max; /* of a share: downloaded a second; 0: no limit */
 };
 
 struct stoker_prewarm_progress {

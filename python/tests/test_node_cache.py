@@ -407,3 +407,52 @@ def test_known_order_beats_keeping(store, tmp_path):
                          for shard in range(8) for i in range(samples))
     on_disk = sum(path.stat().st_blocks * 512 for path in (tmp_path / "c").iterdir())
     assert on_disk <= quota
+
+
+def share(folder, node, *more, status=0):
+    return json.loads(command("prewarm", "--json", "--cache", folder, "--cache-bytes", "256M",
+                              "--node", node, *more, status=status))
+
+
+def test_prewarm_fills_the_share_of_a_node(store, tmp_path):
+    """Two nodes fill their caches from the order with home groups; then each node's loader finds
+    its blocks. The budget and the rate hold, and a second run downloads nothing."""
+    block, samples, size = 256 << 10, 72, 1 << 20
+    for shard in range(samples // 3):
+        path = make.tar(tmp_path / f"s{shard:02}.tar", [
+            (f"{i:03}.bin", make.random_bytes(size, i)) for i in range(3 * shard, 3 * shard + 3)])
+        store.objects["bucket", path.name] = path.read_bytes()
+    url, settings = "s3://bucket/s{00..23}.tar", ("--home-groups", 2, "--seed", 5)
+    folders = [tmp_path / "node0", tmp_path / "node1"]
+    for folder in folders:
+        stoker.Cache(folder, bytes="64MiB", block=block).close()
+    done = [share(folder, f"{i}/2", *settings, url) for i, folder in enumerate(folders)]
+    for row, folder in zip(done, folders, strict=True):
+        assert row["bytes_done"] <= row["bytes_read"] + block
+        assert 0.4 * samples * size < row["bytes_done"] < 0.7 * samples * size
+        number = folders.index(folder)
+        again = share(folder, f"{number}/2", *settings, url)
+        assert again["bytes_done"] == row["bytes_done"]
+        assert again["bytes_read"] == 0, (row["bytes_read"], again["bytes_read"])
+        with stoker.Loader(url, batch_size=4, fields={"x": stoker.Bytes("bin")}, seed=5, groups=2,
+                           rank=number, world_size=2, cache=folder) as loader:
+            before = loader.stats()["cache"]["bytes_from_origin"]
+            delivered = sum(len(value) for batch in loader for value in batch["x"])
+            missed = loader.stats()["cache"]["bytes_from_origin"] - before
+        assert delivered == samples * size // 2
+        assert missed <= delivered / 4, "only a block that belongs to no group"
+    small = tmp_path / "small"
+    stoker.Cache(small, bytes="64MiB", block=block).close()
+    part = share(small, "0/1", "--budget", 10 * block, url)
+    assert part["bytes_done"] <= 10 * block
+    slow = tmp_path / "slow"
+    stoker.Cache(slow, bytes="256MiB", block=block).close()
+    rate = ("0/1", "--rate", 10 << 20, "--workers", 1, url)
+    late = share(slow, *rate, "--seconds", 1, status=1)
+    assert late["bytes_done"] < 0.9 * samples * size, "it stops in time"
+    rest = share(slow, *rate)
+    assert rest["bytes_done"] >= samples * size
+    assert late["seconds"] + rest["seconds"] > (late["bytes_read"] + rest["bytes_read"]) / 12e6
+    for words in (["--node", "2/2"], ["--node", "x"], ["--budget", "1M"],
+                  ["--node", "0/2", "--home-groups", "3"], ["--node", "0/2", "--check"]):
+        command("prewarm", "--cache", small, *words, url, status=2)

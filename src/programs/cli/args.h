@@ -90,6 +90,8 @@ struct args {
     bool replacement;
     /* of files */
     uint64_t workers, part_bytes, check;
+    uint64_t budget_bytes, rate_bytes; /* of prewarm */
+    const char *node;
     const char *storage_class, *encryption, *encryption_key, *encryption_context;
     const char *filters[ARGS_FILTERS_MAX]; /* "+PATTERN", "-PATTERN", in the order given */
     size_t filter_count;

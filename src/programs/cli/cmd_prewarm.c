@@ -6,6 +6,7 @@
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A running prewarm, for command_wait. */
@@ -30,14 +31,34 @@ const struct command command_prewarm = {
     .name = "prewarm",
     .bit = COMMAND_PREWARM,
     .usage = "[options] PATH...",
-    .summary = "Read files before training: into the page cache, out of an archive",
+    .summary = "Read files before training: into the page cache, the node cache, out of an archive",
     .more = "Skips data that is in the page cache: after a kill, the same command continues\n"
-            "where it was. Data of URLs is not stored on this machine: only a proxy or the\n"
-            "server caches it. For archives below a file system (HSM, lazy loading) it reports\n"
+            "where it was. Data of URLs is stored on this machine only with --cache. With\n"
+            "--node K/N a node of a job fills its cache with the blocks that it will read:\n"
+            "use --home-groups and --seed of the loaders, and --budget below the quota. For "
+            "archives below a file system (HSM, lazy loading) it reports\n"
             "the files that are still archived. Exit status 1: some data is still cold or\n"
             "archived, or could not be read in time.\n",
     .run = run,
 };
+
+/* "3/16" to node 3 of 16. */
+static bool parse_node(const char *text, struct stoker_prewarm_options *options)
+{
+    char *end;
+    unsigned long node = strtoul(text, &end, 10), count;
+
+    if (end == text || *end != '/' || text[0] == '-' || end[1] < '0' || end[1] > '9') {
+        return false;
+    }
+    count = strtoul(end + 1, &end, 10);
+    if (*end || count == 0 || count > UINT32_MAX || node >= count) {
+        return false;
+    }
+    options->node = (uint32_t)node;
+    options->node_count = (uint32_t)count;
+    return true;
+}
 
 static int run(struct args *args)
 {
@@ -49,6 +70,10 @@ static int run(struct args *args)
         .timeout_s = (uint32_t)args->seconds + (args->seconds > (uint32_t)args->seconds),
         .check = args->check_only,
         .touch = args->touch,
+        .group_count = (uint32_t)args->home_groups,
+        .seed = args->seed,
+        .budget_bytes = args->budget_bytes,
+        .rate_bytes_max = args->rate_bytes,
     };
     struct stoker_engine *engine = NULL;
     struct stoker_error error = {0};
@@ -57,6 +82,14 @@ static int run(struct args *args)
 
     if (args->path_count == 0) {
         return command_no_path(&command_prewarm);
+    }
+    if (args->node && !parse_node(args->node, &options)) {
+        return term_usage("prewarm", "there is no such node", args->node,
+                          "write the number of the node, from 0, and the nodes: 3/16");
+    }
+    if (!args->node && (args->budget_bytes || args->rate_bytes || args->home_groups)) {
+        return term_usage("prewarm", "the option needs a share", "--budget, --rate, --home-groups",
+                          "name it: --node K/N; one node: --node 0/1");
     }
     status = command_open_files(args, &engine);
     if (status != EXIT_FINE) {
@@ -68,7 +101,7 @@ static int run(struct args *args)
     main_defer_signals(true);
     status = stoker_prewarm_open(&job.prewarm, engine, &options, &error);
     status = status < 0 ? term_error(status, &error) : wait_for_end(&job, options.timeout_s);
-    if (status == EXIT_FINE) {
+    if (status == EXIT_FINE && !args->node) {
         print_uncached(args, &archived);
     }
     if (job.prewarm) {
@@ -141,7 +174,7 @@ static int wait_for_end(struct prewarm_job *job, uint32_t timeout_s)
         term_error(status, &error);
         return EXIT_FINDINGS;
     }
-    return status == 1 ? command_interrupted("data that was read stays in memory")
+    return status == 1 ? command_interrupted("data that was read stays")
                        : command_result(status, &error);
 }
 
@@ -172,6 +205,13 @@ static void report(const struct args *args, const struct stoker_prewarm_progress
         json_u64("bytes_per_second", rate);
         json_double("seconds", seconds);
         json_close('}');
+        return;
+    }
+    if (args->node) {
+        printf("share      %s of %s cached, %s downloaded in %s, %s/s\n",
+               term_bytes(a, progress->bytes_done), term_bytes(b, progress->bytes),
+               term_bytes(c, progress->bytes_read), term_time(d, seconds),
+               term_bytes((char[TERM_NUMBER_BYTES]){0}, rate));
         return;
     }
     printf("read       %s of %s files, %s in %s, %s/s\n", term_count(a, progress->files_done),

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/memory_budget.h"
 #include "base/options.h"
+#include "base/thread.h"
 #include "storage/url/url_alias.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #define TRIES 3u /* of a read that times out, if no deadline is set */
 
 #define READS 3
+#define RATE_WAIT_NS 20000000u
 
 /* Work for a worker: a piece of an open file, or a file of the listing. */
 struct job {
@@ -23,6 +25,7 @@ struct job {
 };
 
 static int run(void *context, uint32_t thread, struct stoker_error *error);
+static int run_share(struct stoker_prewarm *prewarm, struct stoker_error *error);
 static void finish_locked(void *context);
 static void wake_locked(void *context);
 
@@ -61,6 +64,38 @@ static int resolve(struct stoker_prewarm *prewarm,
     return prewarm->paths ? 0 : stk_fail_memory(error, "prewarm");
 }
 
+static int open_share(struct stoker_prewarm *prewarm, struct stoker_error *error)
+{
+    const struct stoker_prewarm_options *options = &prewarm->options;
+    struct stk_prewarm_share_options share = {
+        .paths = options->paths,
+        .path_count = options->path_count,
+        .node = options->node,
+        .node_count = options->node_count,
+        .group_count = options->group_count ? options->group_count : options->node_count,
+        .seed = options->seed,
+        .budget_bytes = options->budget_bytes,
+        .rate_bytes_max = options->rate_bytes_max,
+    };
+    int status;
+
+    if (options->node_count == 0 && options->budget_bytes == 0 && options->rate_bytes_max == 0 &&
+        options->group_count == 0) {
+        return 0;
+    }
+    if (options->node_count == 0 || options->check || options->touch) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the options do not fit together",
+                        "set node_count for a share, and neither check nor touch",
+                        "prewarm options");
+    }
+    status = stk_prewarm_share_open(&prewarm->share, prewarm->engine, &share, error);
+    if (status == 0) {
+        atomic_store(&prewarm->bytes, stk_prewarm_share_bytes(prewarm->share));
+        prewarm->locked.listed = true;
+    }
+    return status;
+}
+
 static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
 {
     struct stk_background_job_options job = {.name = "prewarm",
@@ -69,7 +104,8 @@ static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
                                              .finish_locked = finish_locked,
                                              .wake_locked = wake_locked,
                                              .threads = prewarm->options.workers};
-    uint64_t bytes = (uint64_t)prewarm->options.workers * prewarm->options.chunk_bytes;
+    uint64_t piece = prewarm->share ? 0 : prewarm->options.chunk_bytes;
+    uint64_t bytes = prewarm->options.workers * piece;
     int status = stk_engine_reserve(prewarm->engine, bytes, 0, "pieces of files", error);
 
     prewarm->reserved = status == 0 ? bytes : 0;
@@ -90,11 +126,12 @@ int stoker_prewarm_open(struct stoker_prewarm **prewarm_out, struct stoker_engin
     if (!prewarm) {
         return stk_fail_memory(error, "prewarm");
     }
-    pthread_cond_init(&prewarm->changed, NULL);
+    stk_cond_init(&prewarm->changed);
     prewarm->engine = engine;
     prewarm->io = engine->io;
     stk_background_job_init(&prewarm->job, engine);
     status = resolve(prewarm, options, error);
+    status = status < 0 ? status : open_share(prewarm, error);
     status = status < 0 ? status : start(prewarm, error);
     if (status < 0) {
         stoker_prewarm_close(prewarm);
@@ -125,6 +162,7 @@ void stoker_prewarm_close(struct stoker_prewarm *prewarm)
         free_file(file);
     }
     stk_walk_close(prewarm->locked.walk);
+    stk_prewarm_share_close(prewarm->share);
     for (size_t i = 0; i < prewarm->path_count; i++) {
         stk_free(prewarm->paths[i]);
     }
@@ -409,7 +447,8 @@ static void finish_locked(void *context)
     struct stoker_prewarm *prewarm = context;
     struct stoker_error error = {0};
 
-    if (is_late(prewarm) && (prewarm->locked.open || !prewarm->locked.listed)) {
+    if (is_late(prewarm) &&
+        (prewarm->locked.open || !prewarm->locked.listed || prewarm->locked.share_is_late)) {
         stk_fail(&error, STOKER_ERROR_TIMEOUT, "not all files were read in time",
                  "run the same command again to continue", "%u s", prewarm->options.timeout_s);
         stk_background_job_fail_locked(&prewarm->job, STOKER_ERROR_TIMEOUT, &error);
@@ -423,14 +462,60 @@ static void wake_locked(void *context)
     pthread_cond_broadcast(&prewarm->changed);
 }
 
+/* Waits until the rate allows another block. Returns false if the run ends before. */
+static bool wait_for_rate(struct stoker_prewarm *prewarm)
+{
+    while (!stk_background_job_is_stopping(&prewarm->job) && !is_late(prewarm)) {
+        struct timespec until = stk_engine_deadline(RATE_WAIT_NS);
+
+        if (stk_prewarm_share_is_in_rate(prewarm->share)) {
+            return true;
+        }
+        pthread_mutex_lock(&prewarm->job.lock);
+        pthread_cond_timedwait(&prewarm->changed, &prewarm->job.lock, &until);
+        pthread_mutex_unlock(&prewarm->job.lock);
+    }
+    pthread_mutex_lock(&prewarm->job.lock);
+    prewarm->locked.share_is_late = true;
+    pthread_mutex_unlock(&prewarm->job.lock);
+    return false;
+}
+
+/* One worker on the share of a node. */
+static int run_share(struct stoker_prewarm *prewarm, struct stoker_error *error)
+{
+    struct stk_prewarm_piece piece;
+
+    (void)error;
+    while (wait_for_rate(prewarm) && stk_prewarm_share_next(prewarm->share, &piece)) {
+        struct stoker_error failure = {0};
+        uint64_t bytes;
+        int status = stk_prewarm_share_read(prewarm->share, &piece, &bytes, &failure);
+
+        if (status < 0) {
+            pthread_mutex_lock(&prewarm->job.lock);
+            stk_background_job_fail_locked(&prewarm->job, status, &failure);
+            pthread_mutex_unlock(&prewarm->job.lock);
+            atomic_fetch_add(&prewarm->files_failed, 1);
+        }
+        atomic_fetch_add(&prewarm->bytes_done, bytes);
+        atomic_store(&prewarm->bytes_read, stk_prewarm_share_downloaded(prewarm->share));
+    }
+    return 0;
+}
+
 /* One worker. Failures of files are recorded as they come: the others are still read. */
 static int run(void *context, uint32_t thread, struct stoker_error *error)
 {
     struct stoker_prewarm *prewarm = context;
-    uint8_t *buffer = stk_alloc(prewarm->options.chunk_bytes, 1);
+    uint8_t *buffer;
     struct job job;
 
     (void)thread;
+    if (prewarm->share) {
+        return run_share(prewarm, error);
+    }
+    buffer = stk_alloc(prewarm->options.chunk_bytes, 1);
     pthread_mutex_lock(&prewarm->job.lock);
     if (!buffer) {
         stk_background_job_fail_locked(&prewarm->job, stk_fail_memory(error, "prewarm"), error);

@@ -12,6 +12,7 @@
 
 #include "engine/background_job.h"
 #include "storage/walk/walk.h"
+#include "tools/prewarm/prewarm_share.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,6 +36,7 @@ struct stk_prewarm_file {
 struct stoker_prewarm {
     struct stoker_engine *engine; /* held; const after open, as all down to the threads */
     struct stk_io *io;
+    struct stk_prewarm_share *share; /* of a node; NULL: all files of the paths */
     struct stoker_prewarm_options options;
     char **paths; /* owned */
     size_t path_count;
@@ -49,6 +51,7 @@ struct stoker_prewarm {
         bool listing, listed;          /* a worker calls the walk; it has no more files */
         struct stk_prewarm_file *open; /* with pieces left */
         uint32_t busy;                 /* workers with a job */
+        bool share_is_late;            /* a worker ended before the share was complete */
         bool tells_cold;               /* the kernel reported which pages are cached */
     } locked;
 };

@@ -1,12 +1,14 @@
 /* Goal: each byte of each file is read once, for any size of pieces; an error of one file does not
  * stop the others; cached pieces are skipped.
  * Method: a real folder with files of all sizes around the piece; simulated files with reads that
- * are late, short or fail, and pages that are dropped from memory. */
+ * are late, short or fail, and pages that are dropped from memory. For shares of nodes
+ * (prewarm_share.c) a tar: options that do not fit, blocks that are taken once, the budget. */
 #include "tools/prewarm/prewarm.h"
 
 #include "base/mem.h"
 #include "io/sim/sim.h"
 #include "test/t.h"
+#include "test/tars.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -570,6 +572,87 @@ static void test_bounds(void)
     }
 }
 
+/* Makes a tar of samples of 1,000 bytes. */
+static void make_tar(char path[256], uint32_t samples)
+{
+    struct t_tar tar = {0};
+    static const uint8_t data[1000];
+    char name[32];
+    int fd;
+
+    for (uint32_t i = 0; i < samples; i++) {
+        snprintf(name, sizeof name, "%04u.bin", i);
+        t_tar_add(&tar, name, data, sizeof data);
+    }
+    t_tar_end(&tar);
+    snprintf(path, 256, "%s/share.tar", folder);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    T_EQ("tar", write(fd, tar.data, tar.bytes), tar.bytes);
+    close(fd);
+    t_tar_free(&tar);
+}
+
+static void test_shares(void)
+{
+    static const struct row {
+        const char *name;
+        uint32_t node, node_count, group_count;
+        uint64_t budget;
+        bool check, no_cache;
+        int status;
+    } rows[] = {
+        {"all of it", 0, 1, 0, 0, false, false, 0},
+        {"a budget", 0, 1, 0, 100000, false, false, 0},
+        {"no cache", 0, 1, 0, 0, false, true, STOKER_ERROR_ARGUMENT},
+        {"no such node", 2, 2, 0, 0, false, false, STOKER_ERROR_ARGUMENT},
+        {"groups that do not divide", 0, 2, 3, 0, false, false, STOKER_ERROR_ARGUMENT},
+        {"a budget without a node", 0, 0, 0, 100000, false, false, STOKER_ERROR_ARGUMENT},
+        {"a share and check", 0, 1, 0, 0, true, false, STOKER_ERROR_ARGUMENT},
+        {"more groups than blocks", 0, 4, 4, 0, false, false, STOKER_ERROR_ARGUMENT},
+    };
+    char path[256], place[256];
+    const char *paths[] = {place}, *tars[] = {path};
+    struct stoker_cache_options cache_options = {.struct_size = sizeof cache_options,
+                                                 .paths = paths,
+                                                 .path_count = 1,
+                                                 .bytes_max = 16u << 20,
+                                                 .free_bytes = 1,
+                                                 .block_bytes = 32u << 10};
+    struct stoker_cache *cache = NULL;
+
+    snprintf(place, sizeof place, "%s/cache", folder);
+    make_tar(path, 400);
+    T_EQ("cache", stoker_cache_open(&cache, &cache_options, NULL), 0);
+    T_EACH(row, row, rows)
+    {
+        struct stoker_engine_options options = {.struct_size = sizeof options,
+                                                .memory_bytes_max = 64u << 20,
+                                                .cache = row->no_cache ? NULL : cache};
+        struct stoker_prewarm_options share = {.struct_size = sizeof share,
+                                               .paths = tars,
+                                               .path_count = 1,
+                                               .node = row->node,
+                                               .node_count = row->node_count,
+                                               .group_count = row->group_count,
+                                               .budget_bytes = row->budget,
+                                               .check = row->check};
+        struct stoker_prewarm_progress progress = {0};
+        struct stoker_engine *engine = NULL;
+        uint64_t tar_bytes = 400u * 1536 + 1024;
+
+        T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
+        T_EQ(row->name, run(engine, &share, &progress, NULL), row->status);
+        if (row->status == 0 && row->budget > 0) {
+            T_TRUE(row->name, progress.bytes_done <= row->budget && progress.bytes_done > 60000);
+        } else if (row->status == 0) {
+            T_TRUE("each block once",
+                   progress.bytes_done <= tar_bytes && progress.bytes_done + 32768 > tar_bytes);
+        }
+        stoker_engine_close(engine);
+    }
+    stoker_cache_close(cache);
+}
+
 int main(void)
 {
     struct stoker_engine_options options = {.struct_size = sizeof options,
@@ -597,6 +680,7 @@ int main(void)
     test_broken_together();
     test_stop();
     test_bounds();
+    test_shares();
     snprintf(command, sizeof command, "rm -r %s", folder);
     T_EQ("removed", system(command), 0);
     T_EQ("no leak", stk_mem_alive(), 0);
