@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _stoker, checkpoint_ranks, checkpoint_tree
 from .checkpoint_pieces import Pieces, Pins
 from .engine import Engine
-from .errors import ArgumentError, MissingError, TimeoutError
+from .errors import (
+    ArgumentError,
+    CorruptError,
+    FormatError,
+    MissingError,
+    TimeoutError,
+    TruncatedError,
+)
+from .notices import StokerWarning
 
+DAMAGE = (CorruptError, TruncatedError, FormatError, MissingError, FileNotFoundError)
 _TICK_MS = 100
 WAVE_BYTES = 256 << 20  # temporary memory of a load for tensors that it cannot read into
 
@@ -60,11 +72,15 @@ def verify(checkpoint: Any) -> None:
     sizes = [size for _, _, _, size, _ in checkpoint.tensors()]
     ranges = [(index, 0, size, 0) for index, size in enumerate(sizes) if size]
     if ranges:
-        load = checkpoint.load(ranges, None)
-        try:
-            finish(load)
-        finally:
-            load.close()
+        _load(checkpoint, ranges, None)
+
+
+def _load(checkpoint: Any, ranges: list[tuple[int, int, int, int]], memory: Any) -> None:
+    load = checkpoint.load(ranges, memory)
+    try:
+        finish(load)
+    finally:
+        load.close()
 
 
 class _Part(NamedTuple):
@@ -104,10 +120,21 @@ class ParameterState(Mapping[Any, Any]):
         return torch.empty_like(self._parameter.detach(), dtype=dtype)
 
 
-class Reader:
-    """An open step or file, and its tensors by name."""
+def is_damage(error: BaseException | None) -> bool:
+    """Whether another copy of the step may be good: hashes, lengths, files, and a failing disk."""
+    return isinstance(error, DAMAGE) or (isinstance(error, OSError) and error.errno == errno.EIO)
 
-    def __init__(self, engine: Engine, path: bytes, step: int | None) -> None:
+
+class Reader:
+    """An open step or file, and its tensors by name.
+
+    other: a place with the same files, from which tensors are read that are damaged in the first.
+    """
+
+    def __init__(
+        self, engine: Engine, path: bytes, step: int | None, other: bytes | None = None
+    ) -> None:
+        self._engine, self._other = engine, other
         self.checkpoint = _stoker.Checkpoint(engine._native, path, step)
         self.step, self.path, self.values, _, self.ranks, _ = self.checkpoint.info()
         self.tensors: dict[str, tuple[int, str, tuple[int, ...], int]] = {}
@@ -202,11 +229,37 @@ class Reader:
         ranges = [item for item in ranges if item[2]]
         if not ranges:
             return
-        load = self.checkpoint.load(ranges, memory)
         try:
-            finish(load)
+            _load(self.checkpoint, ranges, memory)
+        except (*DAMAGE, OSError) as error:
+            if self._other is None or not is_damage(error):
+                raise
+            self._read_both(ranges, memory, error)
+
+    def _read_both(self, ranges: list[Any], memory: Any, error: BaseException) -> None:
+        """Reads each range from the place where it is not damaged."""
+        assert self._other is not None
+        other = _stoker.Checkpoint(self._engine._native, self._other, self.step)
+        taken = []
+        names = self.checkpoint.tensors()
+        try:
+            for item in ranges:
+                try:
+                    _load(self.checkpoint, [item], memory)
+                except (*DAMAGE, OSError) as damage:
+                    if not is_damage(damage):
+                        raise
+                    _load(other, [item], memory)
+                    taken.append(names[item[0]][0])
         finally:
-            load.close()
+            other.close()
+        warnings.warn(
+            f"step {self.step}: {len(taken)} tensors ({', '.join(taken[:5])}"
+            f"{', ...' if len(taken) > 5 else ''}) are damaged in '{self.path}' and were read from "
+            f"'{os.fsdecode(self._other)}': {error}",
+            StokerWarning,
+            stacklevel=2,
+        )
 
     def _dtensor(
         self,
@@ -244,6 +297,11 @@ class Reader:
                 "parts of a tensor are missing", f"'{path}' in '{self.path}'", "use another step"
             )
         return like if type(like).__name__ == "DTensor" else local
+
+    def verify(self) -> None:
+        """Reads all tensors, and compares all hashes."""
+        sizes = [size for _, _, _, size, _ in self.checkpoint.tensors()]
+        self.read([(index, 0, size, 0) for index, size in enumerate(sizes)], None)
 
     def close(self) -> None:
         self.checkpoint.close()

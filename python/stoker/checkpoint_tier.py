@@ -7,25 +7,22 @@ import json
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from . import _stoker, files
-from .checkpoint_reader import verify
+from .checkpoint_reader import DAMAGE, verify
 from .errors import (
     ArgumentError,
-    CorruptError,
     Error,
-    FormatError,
-    MissingError,
     TimeoutError,
-    TruncatedError,
     UnsupportedError,
 )
+from .notices import StokerWarning
 
 __all__ = ["Tier"]
 
-DAMAGE = (CorruptError, TruncatedError, FormatError, MissingError, FileNotFoundError)
 _COMMITTED = 1
 _MANIFEST = "stoker.checkpoint.json"
 _NAME = 80  # bytes of a name in struct stoker_checkpoint_part
@@ -308,13 +305,52 @@ class Tier:
         # What dead saves left.
         _stoker.checkpoint_gc(self._engine._native, self.local, 0, 0, None, 0, False, False)
 
-    def places(self, step: int) -> list[bytes]:
-        """Where a step is read: the local folder first, unless it has another save of it."""
+    def complete(self, step: int) -> None:
+        """Copies files that a local step lacks, or that have another length, from the main place.
+        A load verifies their hashes."""
+        folder = os.path.join(os.fsdecode(self.local), f"step-{step:010}")
+        if not os.path.isdir(folder):
+            return
+        try:
+            manifest = _manifest(folder)
+            lost = [
+                number
+                for number, file in enumerate(manifest["files"])
+                if _size(os.path.join(folder, file["name"])) != file["bytes"]
+            ]
+            if not lost:
+                return
+            checkpoint = _stoker.Checkpoint(self._engine._native, self.main, step)
+            try:
+                there = [(name, root) for name, _, _, root in checkpoint.files()]
+                place = os.fsencode(checkpoint.info()[1])
+            finally:
+                checkpoint.close()
+            if [root.hex() for _, root in there] != [each["root"] for each in manifest["files"]]:
+                return  # another save of this step
+            for number in lost:
+                name = manifest["files"][number]["name"]
+                source = place.rstrip(b"/") + b"/" + os.path.basename(there[number][0]).encode()
+                target = os.fsencode(os.path.join(folder, name))
+                files.run(self._engine._native, _stoker.COPY, [source], target, lambda _: None)
+        except (*DAMAGE, OSError, ValueError, KeyError, TypeError) as error:
+            _warn(f"step {step} in '{os.fsdecode(self.local)}' was not completed: {error}")
+            return
+        names = ", ".join(manifest["files"][number]["name"] for number in lost)
+        _warn(f"{names} of step {step} was missing in '{folder}': copied from the main place")
+
+    def places(self, step: int) -> tuple[list[bytes], bytes | None]:
+        """Where a step is read: the local folder first, unless it has another save of it; and the
+        other place, if both have the same files."""
         local = self._roots(self.local, step)
         if local is None:
-            return [self.main]
+            return [self.main], None
         main = self._roots(self.main, step)
-        return [self.local, self.main] if main in (None, local) else [self.main, self.local]
+        if main is None:
+            return [self.local], None
+        if main == local:
+            return [self.local], self.main
+        return [self.main, self.local], None
 
     def _roots(self, place: bytes, step: int) -> list[bytes] | None:
         try:
@@ -334,6 +370,17 @@ class Tier:
 
     def _committed(self, place: bytes) -> list[int]:
         return [found[0] for found in self._list(place) if found[1] == _COMMITTED]
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, StokerWarning, stacklevel=2)
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
 
 
 def _make_folder(path: str) -> None:

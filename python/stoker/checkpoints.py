@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 from . import _stoker, checkpoint_ranks, checkpoint_tree
 from ._options import count, milliseconds, parse_bytes, path_of, refuse_pickle
 from .checkpoint_pieces import Pins
-from .checkpoint_reader import MissingKeyError, Reader, copy, select, verify
+from .checkpoint_reader import DAMAGE, MissingKeyError, Reader, copy, is_damage, select
 from .checkpoint_run import Commit, Save, run
 from .checkpoint_signal import SignalWatch, notice_of
 from .checkpoint_state import check_metrics, like_of, metrics_text, put, retention
-from .checkpoint_tier import DAMAGE, Tier
+from .checkpoint_tier import Tier
 from .engine import Engine, engine_of
 from .errors import ArgumentError, EmptyError, Error, MissingError, TimeoutError
 
@@ -556,7 +556,7 @@ class Checkpointer:
 
         def use(reader: Reader) -> int:
             if self._ranks is None or self._ranks.rank == 0:
-                verify(reader.checkpoint)
+                reader.verify()
             return int(reader.step)
 
         failure: BaseException | None = None
@@ -585,9 +585,11 @@ class Checkpointer:
         """Calls use with a step; without a number with the newest one that is not damaged."""
         if step is not None:
             self._check()
-            return self._use(count(step, "step", high=2**53 - 1), use)
+            self._complete(count(step, "step", high=2**53 - 1))
+            return self._use(step, use)
         failure: Error | None = None
         for number in self._candidates():
+            self._complete(number)
             error: BaseException | None = None
             try:
                 result = self._use(number, use)
@@ -608,6 +610,15 @@ class Checkpointer:
         if failure is not None:
             raise failure
         return otherwise
+
+    def _complete(self, step: int) -> None:
+        """Files of the local folder that are missing are copied from the main place, by rank 0."""
+        if self._tier is None:
+            return
+        if self._ranks is None or self._ranks.rank == 0:
+            self._tier.complete(step)
+        if self._ranks is not None:
+            self._ranks.agree(True)
 
     def _candidates(self) -> list[int]:
         """Steps to be tried, newest first; the same on all ranks."""
@@ -631,15 +642,17 @@ class Checkpointer:
 
     def _use(self, step: int, use: Callable[[Reader], Any]) -> Any:
         """Calls use with a step of the first place where it is not damaged."""
-        places = [self._path] if self._tier is None else self._tier.places(step)
+        places, other = [self._path], None
+        if self._tier is not None:
+            places, other = self._tier.places(step)
         for index, place in enumerate(places):
             try:
-                with contextlib.closing(Reader(self._engine, place, step)) as reader:
+                with contextlib.closing(Reader(self._engine, place, step, other)) as reader:
                     return use(reader)
             except MissingKeyError:
                 raise
-            except DAMAGE:
-                if index == len(places) - 1:
+            except (*DAMAGE, OSError) as error:
+                if index == len(places) - 1 or not is_damage(error):
                     raise
         raise AssertionError("there is a place")
 

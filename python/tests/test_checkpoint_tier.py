@@ -1,5 +1,6 @@
 """A local tier: commit in a local folder, upload in the background, restore over both places."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -68,9 +69,10 @@ def test_commit_and_upload(main, tmp_path):
         target = state(0)
         assert ckpt.restore(target) == 5 and same(target, 5)
         assert ckpt.restore(target, step=3) == 3 and same(target, 3)
-        assert ckpt._tier.places(5)[0] == os.fsencode(local)
+        assert ckpt._tier.places(5)[0][0] == os.fsencode(local)
         flip(local, 5)  # the other place has it
-        assert ckpt.restore(target) == 5 and same(target, 5)
+        with pytest.warns(stoker.StokerWarning, match=r"1 tensors \(a\) are damaged in .*local"):
+            assert ckpt.restore(target) == 5 and same(target, 5)
         ckpt.pin(4)
         for step in (6, 7, 8):
             ckpt.save(step, state(step))
@@ -104,7 +106,63 @@ def test_files_of_several_steps(main, tmp_path):
         reader.close()
         flip_last(a)  # of both steps; the main place has its own copies
         target = {"base": numpy.zeros(4_500_000, "f4"), "a": numpy.zeros(3, "f4")}
-        assert ckpt.restore(target) == 4 and (target["base"] == value["base"]).all()
+        with pytest.warns(stoker.StokerWarning, match="base"):
+            assert ckpt.restore(target) == 4 and (target["base"] == value["base"]).all()
+
+
+def damage_remove(path):
+    path.unlink()
+
+
+def damage_truncate(path):
+    os.truncate(path, path.stat().st_size - 5000)
+
+
+DAMAGES = {"flip": flip_last, "remove": damage_remove, "truncate": damage_truncate}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_files_of_both_places(main, tmp_path, kind):
+    """One file is damaged in each place; the step is restored from the good ones, and reported."""
+    local = tmp_path / "local"
+    value = {"base": numpy.arange(4_500_000, dtype="f4"), "a": numpy.zeros(3, "f4")}
+    with stoker.Checkpointer(main, local=local, memory="64MiB") as ckpt:
+        for step in (1, 2, 3, 4):  # unchanged tensors are in a file of their own
+            value["a"][:] = step
+            ckpt.save(step, value, wait=True)
+            ckpt.wait()
+        DAMAGES[kind](local / "step-0000000004" / "shared-00000.safetensors")
+        if "://" not in main:
+            flip_last(pathlib.Path(main, "step-0000000004", "shard-00000.safetensors"))
+        target = {"base": numpy.zeros(4_500_000, "f4"), "a": numpy.zeros(3, "f4")}
+        word = "are damaged in" if kind == "flip" else "shared-00000.safetensors of step 4 was"
+        with pytest.warns(stoker.StokerWarning, match=word):
+            assert ckpt.verify() == 4
+        if kind != "flip":  # the local folder is complete again
+            verify(local / "step-0000000004")
+        with pytest.warns(stoker.StokerWarning) if kind == "flip" else contextlib.nullcontext():
+            assert ckpt.restore(target, 4) == 4
+        assert (target["base"] == value["base"]).all() and (target["a"] == 4).all()
+        if "://" in main:
+            return
+        # A file that is damaged in both places is an error, and the step before is restored.
+        flip_last(pathlib.Path(main, "step-0000000004", "shared-00000.safetensors"))
+        if kind != "flip":
+            flip_last(local / "step-0000000004" / "shared-00000.safetensors")
+        with pytest.raises(stoker.CorruptError):
+            ckpt.verify(4)
+
+
+def test_a_step_that_only_one_place_can_open(main, tmp_path):
+    """The manifest of the local step is lost: the main place has it."""
+    local = tmp_path / "local"
+    with stoker.Checkpointer(main, local=local) as ckpt:
+        ckpt.save(1, state(1), wait=True)
+        ckpt.wait()
+        (local / "step-0000000001" / "stoker.checkpoint.json").write_bytes(b"{")
+        target = state(0)
+        with pytest.warns(stoker.StokerWarning, match="step 1 .* was not completed"):
+            assert ckpt.restore(target) == 1 and same(target, 1)
 
 
 def test_a_lost_local_folder(main, tmp_path):
