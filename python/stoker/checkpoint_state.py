@@ -11,13 +11,34 @@ from ._options import count
 from .checkpoint_reader import ParameterState
 from .errors import ArgumentError, StateError
 
-__all__ = ["check_metrics", "like_of", "metrics_text", "put", "retention"]
+__all__ = ["check_metrics", "like_of", "metrics_of", "metrics_text", "put", "retention"]
 
 
 def plain(value: Any) -> Any:
     """A number of a tensor or array with one element; else the value."""
     if hasattr(value, "item") and not isinstance(value, (str, int, float, bool)):
-        return value.item()
+        try:
+            return value.item()
+        except (ValueError, RuntimeError) as error:
+            raise ArgumentError(f"a metric is no number: {error}", "metrics", "pass one") from None
+    return value
+
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def metrics_of(text: str | None) -> dict[str, Any]:
+    """The metrics of a manifest. JSON has no NaN and infinity: they are stored as texts."""
+    values = json.loads(text) if text else {}
+    return {
+        name: _SPECIAL.get(value, value) if isinstance(value, str) else value
+        for name, value in values.items()
+    }
+
+
+def _special(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
 
 
@@ -25,12 +46,16 @@ def metrics_text(metrics: Mapping[str, Any] | None) -> str | None:
     """The JSON of metrics for a manifest."""
     if metrics is None:
         return None
-    values = {name: plain(value) for name, value in metrics.items()}
+    if not isinstance(metrics, Mapping):
+        raise ArgumentError(
+            f"a {type(metrics).__name__} is no dict", "metrics", "pass {'loss': 1.5}"
+        )
+    values = {name: _special(plain(value)) for name, value in metrics.items()}
     try:
         return json.dumps(values, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"the metrics are not JSON: {error}", "metrics", "pass finite numbers and texts"
+            f"the metrics are not JSON: {error}", "metrics", "pass numbers and texts"
         ) from None
 
 
@@ -142,7 +167,7 @@ def _check_metric(name: str, value: Any, saved: Any, limit: float, where: str) -
     if numbers and math.isfinite(value):
         same = abs(value - saved) <= limit * max(abs(saved), abs(value))
     else:
-        same = value == saved and type(value) is type(saved)
+        same = type(value) is type(saved) and (value == saved or (value != value != saved != saved))
     if not same:
         raise StateError(
             f"{name} is {value!r} after the restore, and {saved!r} when the step was saved; the "

@@ -12,6 +12,7 @@ with one key that names its type: ``{"dict": {...}}``, ``{"tuple": [...]}``, ``{
 from __future__ import annotations
 
 import base64
+import enum
 import json
 import math
 import sys
@@ -94,11 +95,24 @@ def torch_dtype(tensor: Any) -> str | None:
     return _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
 
 
+def _instead(tensor: Any) -> str:
+    """How a tensor is saved whose dtype safetensors does not have."""
+    if tensor.is_complex():
+        return ", or save torch.view_as_real(x)"
+    if tensor.is_quantized:
+        return ", or save x.int_repr() with its scale"
+    return ", or save x.view(torch.uint8)" if tensor.element_size() == 1 else ""
+
+
 def torch_tensor(name: str, tensor: Any, path: str) -> Tensor:
     torch = _torch()
     dtype = torch_dtype(tensor)
-    if dtype is None or tensor.layout != torch.strided:
-        raise _refuse(path, tensor, f"convert it: {tensor.dtype}, {tensor.layout}")
+    if tensor.is_nested:
+        raise _refuse(path, tensor, "it is nested: save its list of tensors, unbind()")
+    if tensor.layout != torch.strided:
+        raise _refuse(path, tensor, f"it is {tensor.layout}: save its values and indices")
+    if dtype is None:
+        raise _refuse(path, tensor, f"convert its dtype {tensor.dtype}{_instead(tensor)}")
     if tensor.device.type == "meta":
         raise _refuse(path, tensor, "a tensor on the device meta has no data")
     tensor = tensor.detach()
@@ -121,7 +135,11 @@ def tensor_of(name: str, value: Any, path: str) -> tuple[Tensor, str] | None:
 
         if not getattr(value, "is_fully_addressable", True):
             raise _refuse(path, value, "save the parts of an array that other processes hold there")
-        return _numpy_tensor(name, np.asarray(value), path), "jax"
+        try:
+            array = np.asarray(value)
+        except TypeError:
+            raise _refuse(path, value, "save jax.random.key_data(key)") from None
+        return _numpy_tensor(name, array, path), "jax"
     return None
 
 
@@ -134,7 +152,7 @@ class _Encoder:
         self.local: set[str] = set()  # names of parts that only this rank has
 
     def name_of(self, path: str) -> str:
-        name, number = path or "tensor", 2
+        name, number = path.replace("\0", "") or "tensor", 2
         while name in self.names:
             name, number = f"{path or 'tensor'}#{number}", number + 1
         return name
@@ -185,6 +203,9 @@ class _Encoder:
             (key, self.value(item, f"{path}.{key}" if path else str(key), level + 1))
             for key, item in value.items()
         ]
+        for key, _ in parts:
+            if isinstance(key, str):
+                _text(key, f"{path}.{key}")
         if all(type(key) is str for key, _ in parts):
             return {"dict": dict(parts)}
         for key, _ in parts:
@@ -200,9 +221,11 @@ class _Encoder:
         if value is None or value is True or value is False or type(value) is str:
             return _text(value, path) if type(value) is str else value
         if type(value) is int:
-            return value if abs(value) < 2**53 else {"int": str(value)}
+            return value if abs(value) < 2**53 else {"int": _digits(value)}
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
+        if isinstance(value, str) and not isinstance(value, enum.Enum):  # as torch.__version__
+            return _text(str(value), path)
         if isinstance(value, (bytes, bytearray)):
             return {"bytes": base64.b64encode(value).decode()}
         if isinstance(value, Mapping):
@@ -231,8 +254,12 @@ def _text(value: str, path: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ArgumentError("a text is not valid Unicode", f"'{path!r}'", "save bytes") from None
+        raise ArgumentError("a text is not valid Unicode", repr(path), "save bytes") from None
     return value
+
+
+def _digits(value: int) -> str:
+    return str(value) if value.bit_length() < 10_000 else hex(value)  # Python limits str()
 
 
 def encode(value: Any) -> tuple[str, list[Tensor], set[str]]:
@@ -290,7 +317,7 @@ class _Decoder:
     @staticmethod
     def scalar(kind: str, content: Any, path: str) -> Any:
         if kind == "int":
-            return int(content)
+            return int(content, 16 if "x" in content else 10)
         if kind == "float":
             return float(content)
         if kind == "bytes":

@@ -34,10 +34,11 @@ from .checkpoint_pieces import Pins
 from .checkpoint_reader import DAMAGE, MissingKeyError, Reader, copy, is_damage, select
 from .checkpoint_run import Commit, Save, run
 from .checkpoint_signal import SignalWatch, notice_of
-from .checkpoint_state import check_metrics, like_of, metrics_text, put, retention
+from .checkpoint_state import check_metrics, like_of, metrics_of, metrics_text, put, retention
 from .checkpoint_tier import Tier
 from .engine import Engine, engine_of
 from .errors import ArgumentError, EmptyError, Error, MissingError, TimeoutError
+from .notices import StokerWarning
 
 __all__ = ["CheckpointStep", "Checkpointer", "Save"]
 
@@ -171,6 +172,8 @@ class Checkpointer:
         self._running: list[tuple[Save, Any]] = []
         self._failed: list[Save] = []
         self._closed = False
+        self._newest: int | None = None  # step that this process knows
+        self._warned = False
         if self._tier is not None:
             self._tier.open(self._ranks)
             _unfinished.add(self)
@@ -191,7 +194,7 @@ class Checkpointer:
             state: a dict of objects with ``state_dict``, tensors, numbers, text, and dicts and
                 lists of these.
             metrics: numbers and texts for the manifest, for :attr:`CheckpointStep.metrics` and
-                ``keep_best``.
+                ``keep_best``, which passes over NaN and infinity.
             wait: return when the step is committed.
 
         Raises ArgumentError, with the path in the tree, for a value that pickle would be needed
@@ -213,7 +216,7 @@ class Checkpointer:
                 self._check()
             commit = None if self._ranks is None else Commit(self._ranks, self._writer)
             try:
-                number = count(step, "step", high=2**53 - 1)
+                number = _number(step)
                 values = metrics_text(metrics)
                 if commit is not None:
                     commit.step, commit.values = number, values
@@ -315,10 +318,26 @@ class Checkpointer:
         """After the commit of a step."""
         if self._ranks is not None and self._ranks.rank != 0:
             return
+        self._note(step)
         if self._tier is not None:
             self._tier.saved(step)
         else:
             self._retain_main()
+
+    def _note(self, step: int) -> None:
+        """Warns if a newer step exists: a restore takes that one, and retention removes this."""
+        if self._newest is None:
+            self._newest = max((each.step for each in self.steps()), default=step)
+        if step < self._newest and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"step {step} was saved while '{os.fsdecode(self._path)}' has step {self._newest}: "
+                "restore() takes the higher number, and retention may remove the new step; remove "
+                "steps that are no longer wanted, or save to another place",
+                StokerWarning,
+                stacklevel=2,
+            )
+        self._newest = max(step, self._newest)
 
     def _retain_main(self) -> None:
         if self._keep[0] > 0:
@@ -509,10 +528,14 @@ class Checkpointer:
         CorruptError if all steps are damaged.
         """
         metrics: dict[str, Any] = {}
+        if not isinstance(state, MutableMapping):
+            raise ArgumentError(
+                f"a {type(state).__name__} is no dict", "restore", "pass {'model': model, ...}"
+            )
 
         def fill(reader: Reader) -> int:
             metrics.clear()
-            metrics.update(json.loads(reader.values) if reader.values else {})
+            metrics.update(metrics_of(reader.values))
             tree = select(reader.tree(self._rank_of(reader)), state, reader.path)
             values = reader.decode(tree, {key: like_of(value) for key, value in state.items()})
             for key, value in values.items():
@@ -680,7 +703,7 @@ class Checkpointer:
                 size,
                 files,
                 ranks,
-                json.loads(values) if values else {},
+                metrics_of(values),
                 reason,
                 nan,
                 inf,
@@ -703,6 +726,7 @@ class Checkpointer:
 
     def remove(self, step: int) -> None:
         """Removes a step that is not pinned."""
+        self._newest = None
         self._each_place(lambda place: _stoker.checkpoint_remove(self._native(), place, step))
 
     def _native(self) -> Any:
@@ -731,6 +755,12 @@ class Checkpointer:
         if self._tier is not None and not dry_run:
             self._tier.retain()
         return found
+
+
+def _number(step: Any) -> int:
+    if step is None:
+        raise ArgumentError("None is not a whole number", "step", "pass the number of the step")
+    return count(step, "step", high=2**53 - 1)
 
 
 # With running saves, or with failed ones that were not reported: kept until the end of the process.

@@ -256,7 +256,7 @@ def test_retention_and_pins(tmp_path):
         ckpt.remove(1)
         assert ckpt.latest() == 9
         with pytest.raises(stoker.ArgumentError, match="metrics"):
-            ckpt.save(10, {"a": 1}, metrics={"loss": float("nan")})
+            ckpt.save(10, {"a": 1}, metrics={"loss": object()})
 
 
 def test_background_errors(tmp_path):
@@ -424,3 +424,69 @@ def test_jax(tmp_path):
     loaded = stoker.load(tmp_path / "x.safetensors")
     assert isinstance(loaded["w"], jax.Array) and loaded["b"].dtype == state["b"].dtype
     assert (loaded["w"] == state["w"]).all()
+
+
+def test_metrics_that_are_not_finite(tmp_path):
+    """A loss of NaN does not end the training; keep_best passes over it."""
+    with stoker.Checkpointer(tmp_path, keep_best=("loss", 1), keep_last=1) as ckpt:
+        for step, loss in enumerate((2.0, float("nan"), 1.0, float("-inf"), float("inf"), 3.0)):
+            ckpt.save(step, {"a": 1}, metrics={"loss": loss}, wait=True)
+            metrics = {found.step: found.metrics["loss"] for found in ckpt.steps()}
+            assert repr(metrics[step]) == repr(loss)
+        assert sorted(metrics) == [2, 5]
+        ckpt.save(6, {"a": 1}, metrics={"loss": float("nan")}, wait=True)
+        assert ckpt.restore({"a": 0}, check=lambda: {"loss": float("nan")}) == 6
+        with pytest.raises(stoker.StateError, match="nan"):
+            ckpt.restore({"a": 0}, check=lambda: {"loss": 1.0})
+        for wrong in ([1], "loss", {"loss": numpy.ones(2)}):
+            with pytest.raises(stoker.ArgumentError, match="metrics"):
+                ckpt.save(7, {"a": 1}, metrics=wrong)
+
+
+def test_a_step_below_the_newest(tmp_path):
+    """A run that goes on at an earlier step hears that a restore takes the other one."""
+    with stoker.Checkpointer(tmp_path, keep_last=2) as ckpt:
+        for step in (10, 20):
+            ckpt.save(step, {"a": step}, wait=True)
+    with stoker.Checkpointer(tmp_path, keep_last=2) as ckpt:
+        assert ckpt.restore({"a": 0}, 10) == 10
+        with pytest.warns(stoker.StokerWarning, match="step 11 was saved while .* has step 20"):
+            ckpt.save(11, {"a": 11}, wait=True)
+    with stoker.Checkpointer(tmp_path, keep_last=2) as ckpt:
+        ckpt.remove(20)
+        ckpt.save(12, {"a": 12}, wait=True)
+        assert ckpt.latest() == 12
+        for wrong in (None, -1, 2**53, 1.5, "3", True):
+            with pytest.raises(stoker.ArgumentError, match="step"):
+                ckpt.save(wrong, {"a": 1})
+        with pytest.raises(stoker.ArgumentError, match="list"):
+            ckpt.restore([1])
+
+
+def test_unusual_values(tmp_path):
+    path = tmp_path / "x.safetensors"
+    big = 7**9000
+    stoker.save({"version": numpy.str_("2.1"), "big": big, "a\0b": numpy.ones(1)}, path)
+    found = stoker.load(path)
+    assert found["version"] == "2.1" and type(found["version"]) is str
+    assert found["big"] == big and found["a\0b"][0] == 1
+    for value, word in (({"\ud800": 1}, "Unicode"), ({"a": {"\ud800": numpy.ones(1)}}, "Unicode")):
+        with pytest.raises(stoker.ArgumentError, match=word):
+            stoker.save(value, path)
+
+
+def test_tensors_of_torch_that_are_refused(tmp_path):
+    """Each error has the path in the tree, and says what can be saved instead."""
+    torch = pytest.importorskip("torch")
+    for value, advice in (
+        (torch.eye(3).to_sparse(), "values and indices"),
+        (torch.zeros(2, dtype=torch.complex128), "view_as_real"),
+        (torch.zeros(2, dtype=torch.float8_e4m3fnuz), "uint8"),
+        (torch.zeros(2, device="meta"), "no data"),
+        (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "int_repr"),
+        (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "unbind"),
+    ):
+        with pytest.raises(stoker.ArgumentError, match=rf"(?s)a\.b.*{advice}"):
+            stoker.save({"a": {"b": value}}, tmp_path / "x.safetensors")
+    stoker.save({"version": torch.__version__}, tmp_path / "x.safetensors")
+    assert stoker.load(tmp_path / "x.safetensors")["version"] == str(torch.__version__)
