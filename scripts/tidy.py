@@ -226,11 +226,12 @@ def check_own_header(source):
 
 def names_file(test, source):
     """Whether a test says that it is about the file: by its name, in its text, or by including
-    the header that the file implements (its first include)."""
+    the header that the file implements (its first include, if it is of the same room)."""
     stem = source.stem.removesuffix("_avx2")
     header = re.search(r'^#include "(\S+)"', source.text, re.M)
     return (test.stem.rpartition("_")[0] == stem or re.search(rf"\b{stem}\.c\b", test.text)
-            or header is not None and f'"{header[1]}"' in test.text)
+            or header is not None and header[1].startswith(f"{source.room}/")
+            and f'"{header[1]}"' in test.text)
 
 
 def is_parser(source):

@@ -183,9 +183,10 @@ static int take_dtensor(struct stk_convert_plan *plan, json_t *node, json_t *con
     status = name ? add_assembled(plan, &form, error) : 0;
     text = json_string(form.name);
     json_object_clear(node);
-    return status < 0 || json_object_set_new(node, "torch", text) == 0
-               ? status
-               : stk_fail_memory(error, "tree of a conversion");
+    if (json_object_set_new(node, "torch", text) < 0 && status == 0) { /* takes the text */
+        status = stk_fail_memory(error, "tree of a conversion");
+    }
+    return status;
 }
 
 static int walk(struct stk_convert_plan *plan, json_t *node, uint32_t level,

@@ -2,7 +2,7 @@
  * that the server reports are compared with the bytes; requests have the right conditions, ranges
  * and checksums.
  * Method: a server with scripted responses that records its requests. Covers multipart.c,
- * multipart_resume.c, upload_record.c, object_put.c, xml_response.c. */
+ * multipart_resume.c, multipart_list.c, upload_record.c, object_put.c, xml_response.c. */
 #include "storage/upload/upload.h"
 
 #include "base/crypto/digest.h"
