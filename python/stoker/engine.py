@@ -160,9 +160,27 @@ class Engine(Portable):
             **more,
         )
 
-    def cache_stats(self) -> dict[str, int] | None:
-        """Counters of the engine's cache, as :meth:`Cache.stats`; None: it has no cache."""
-        return self._native.cache_stats()
+    def cache_stats(self) -> dict[str, Any] | None:
+        """Counters of the engine's cache, as :meth:`Cache.stats`; None: it has no cache.
+
+        Also ``hit_ratio`` (hits of all reads; 0 without reads) and ``saved``: an estimate, in US
+        dollars, of what the requests and bytes that the cache served would have cost at the prices
+        of :meth:`store_stats`, by the stores that this engine used.
+        """
+        stats: dict[str, Any] | None = self._native.cache_stats()
+        if stats is None:
+            return None
+        reads = stats["hits"] + stats["misses"]
+        stats["hit_ratio"] = stats["hits"] / reads if reads else 0.0
+        table = prices()
+        used = {name: row["requests"] for name, row in self._native.store_stats().items()
+                if isinstance(row, dict) and row.get("requests", 0) > 0}
+        stats["saved"] = sum(
+            requests / sum(used.values()) * (
+                stats["hits"] * table.get(name, {}).get("get", 0.0)
+                + stats["bytes_from_cache"] / 1e9 * table.get(name, {}).get("gigabyte", 0.0))
+            for name, requests in used.items())
+        return stats
 
     def info(self) -> dict[str, Any]:
         """Threads, memory and backends: ``threads``, ``cores``, ``memory_bytes``,

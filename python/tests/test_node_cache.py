@@ -18,6 +18,7 @@ import sys
 import textwrap
 import time
 
+import fuse_server
 import make
 import numpy as np
 import object_server
@@ -456,3 +457,50 @@ def test_prewarm_fills_the_share_of_a_node(store, tmp_path):
     for words in (["--node", "2/2"], ["--node", "x"], ["--budget", "1M"],
                   ["--node", "0/2", "--home-groups", "3"], ["--node", "0/2", "--check"]):
         command("prewarm", "--cache", small, *words, url, status=2)
+
+
+def test_statistics_say_what_a_cache_saves(store, tmp_path):
+    url = put_shards(store, tmp_path)
+    folder = tmp_path / "c"
+    for number in range(2):
+        with stoker.Engine(cache=folder, cache_bytes="64MiB") as engine:
+            for _ in range(3):
+                read("s3://bucket/s0.tar", engine)
+            stats = engine.cache_stats()
+        assert stats["hit_ratio"] == stats["hits"] / (stats["hits"] + stats["misses"])
+        assert (stats["hit_ratio"] == 1) == (number == 1)
+        assert stats["saved"] == pytest.approx(
+            stats["hits"] * stoker.engine.prices()["s3"]["get"])
+    words = ["bench", "data", "--cache", folder, "--epochs", "1", "--raw", url]
+    shown = command(*words, "--json")
+    cache = json.loads(shown)["cache"]
+    assert cache["hits"] > 0 and cache["bytes_from_cache"] > 0
+    assert cache["hit_ratio"] == pytest.approx(cache["hits"] / (cache["hits"] + cache["misses"]))
+    assert cache["dollars_saved"] == pytest.approx(
+        cache["hits"] * stoker.engine.prices()["s3"]["get"])
+    assert "node cache" in command(*words)
+    plain = ["bench", "data", "--epochs", "1", "--raw", tmp_path / "s0.tar", "--json"]
+    assert "cache" not in json.loads(command(*plain))
+
+
+def test_info_says_what_a_cache_would_gain(store, tmp_path):
+    url = put_shards(store, tmp_path)
+    row = json.loads(command("info", "--json", url))
+    size = row["bytes"]
+    assert row["cache"]["bytes_max"] == row["cache"]["bytes_saved_per_epoch"] == 0
+    assert size < row["cache"]["bytes_needed"] < 1.1 * size + (2 << 20)
+    assert "each epoch downloads" in command("info", url)
+    row = json.loads(command("info", "--json", "--cache", tmp_path / "c", "--cache-bytes", "64M",
+                             url))
+    assert row["cache"]["share_cached"] == 1 and row["cache"]["bytes_saved_per_epoch"] == size
+    assert "later epochs download 0 B" in command("info", "--cache", tmp_path / "c", url)
+    assert "cache" not in json.loads(command("info", "--json", tmp_path / "s0.tar"))
+
+
+def test_folder_behind_fuse_is_refused(tmp_path):
+    """Locks and shared memory of a file system behind FUSE are not those of the machine."""
+    if not fuse_server.Mount.is_possible():
+        pytest.skip("needs root and /dev/fuse")
+    (tmp_path / "data" / "cache").mkdir(parents=True, mode=0o700)
+    with fuse_server.Mount(tmp_path / "data", tmp_path / "point") as mount:
+        refused(lambda: stoker.Cache(mount.point / "cache"), "disk of this machine")

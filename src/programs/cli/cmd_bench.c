@@ -25,6 +25,7 @@
 struct measure {
     struct stoker_stats stats;
     struct stoker_engine_info engine;
+    struct stoker_cache_stats cache; /* struct_size 0: no cache */
     struct stoker_dataset_info dataset;
     uint64_t index_ns, first_ns, run_ns; /* first: from the start of index */
     uint64_t cpu_ns, batches, samples, epochs;
@@ -151,6 +152,10 @@ static int measure_run(struct bench *bench)
     measure->engine.struct_size = sizeof measure->engine;
     stoker_loader_stats(bench->loader, &measure->stats);
     stoker_engine_info(bench->engine, &measure->engine);
+    if (stoker_engine_cache(bench->engine)) {
+        measure->cache.struct_size = sizeof measure->cache;
+        stoker_cache_stats(stoker_engine_cache(bench->engine), &measure->cache);
+    }
     term_live_end();
     if (measure->batches || status == EXIT_FINE) {
         if (bench->args->json) {
@@ -450,6 +455,58 @@ static struct bad_samples_list bad_list(const struct bench *bench)
 }
 
 /* Prints which decoder decoded the JPEGs, and why libjpeg-turbo did. */
+/* An estimate: dollars of the requests that the cache served, as "get" of the prices of the Python
+ * package, which a test compares. */
+static double dollars_saved(const struct bench *bench)
+{
+    static const struct {
+        const char *scheme;
+        double get;
+    } stores[] = {{"s3://", 4e-7}, {"gs://", 4e-7}, {"az://", 5e-7}};
+    const char *path = bench->args->path_count ? bench->args->paths[0] : "";
+    double get = 0;
+
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
+        get = strncmp(path, stores[i].scheme, strlen(stores[i].scheme)) == 0 ? stores[i].get : get;
+    }
+    return get * (double)bench->measure.cache.hits;
+}
+
+static double hit_ratio(const struct stoker_cache_stats *cache)
+{
+    return ratio((double)cache->hits, (double)(cache->hits + cache->misses));
+}
+
+static void report_cache(const struct bench *bench)
+{
+    const struct stoker_cache_stats *cache = &bench->measure.cache;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    if (cache->struct_size > 0) {
+        printf("  node cache       %.1f %% of the reads, %s from it, %s from the store, $%.4f "
+               "saved\n",
+               100 * hit_ratio(cache), term_bytes(a, cache->bytes_from_cache),
+               term_bytes(b, cache->bytes_from_origin), dollars_saved(bench));
+    }
+}
+
+static void json_cache(const struct bench *bench)
+{
+    const struct stoker_cache_stats *cache = &bench->measure.cache;
+
+    if (cache->struct_size > 0) {
+        json_open("cache", '{');
+        json_double("hit_ratio", hit_ratio(cache));
+        json_u64("hits", cache->hits);
+        json_u64("misses", cache->misses);
+        json_u64("bytes_from_cache", cache->bytes_from_cache);
+        json_u64("bytes_from_origin", cache->bytes_from_origin);
+        json_u64("blocks_evicted", cache->blocks_evicted);
+        json_double("dollars_saved", dollars_saved(bench));
+        json_close('}');
+    }
+}
+
 static void report_jpegs(const struct stoker_stats *stats)
 {
     char text[TERM_NUMBER_BYTES];
@@ -513,6 +570,7 @@ static void report(const struct bench *bench)
     printf("\n  reads            %s warm", term_count(a, measure->stats.warm_reads));
     printf(", %s cold by %s\n", term_count(b, measure->stats.cold_reads),
            measure->engine.io_backend);
+    report_cache(bench);
     report_jpegs(&measure->stats);
     report_pngs(&measure->stats);
     printf("\nwhere the time of %u thread%s went\n", measure->stats.threads,
@@ -583,6 +641,7 @@ static void report_json(const struct bench *bench)
     json_double("idle", shares[2].value + shares[3].value);
     json_double("wait", ratio((double)stats->wait_ns, (double)stats->run_ns));
     json_close('}');
+    json_cache(bench);
     bad_samples_json(&bad);
     json_close('}');
 }

@@ -15,8 +15,11 @@
 #define AHEAD_BYTES (64u << 20)
 #define AHEAD_MIN 2
 #define AHEAD_MAX 16
+#define CACHE_INDEX_BYTES (1u << 20)
 
 struct facts {
+    uint64_t cache_needs, cache_max; /* bytes of a node cache for all data; of the one in use */
+    double cache_share;              /* of the data that fits in it */
     struct stoker_engine_info engine;
     struct stoker_dataset_info dataset;
     struct stoker_mixing mixing;
@@ -36,6 +39,63 @@ static void facts_print_json(const struct facts *facts, const struct stoker_data
                              const struct info_filesystem *filesystems,
                              const struct info_location *locations);
 static int print_filesystems(const struct info_filesystem *filesystems, const struct args *args);
+/* What a node cache would hold of data behind URLs: blocks, their checksums and the index. */
+static void measure_cache(const struct args *args, struct stoker_engine *engine,
+                          struct facts *facts)
+{
+    struct stoker_cache_stats stats = {.struct_size = sizeof stats};
+    uint64_t bytes = facts->dataset.bytes;
+    bool is_remote = args->path_count > 0 && strstr(args->paths[0], "://") != NULL;
+
+    if (!is_remote || bytes == 0) {
+        return;
+    }
+    facts->cache_needs = bytes + bytes / 64 + CACHE_INDEX_BYTES;
+    if (stoker_engine_cache(engine) &&
+        stoker_cache_stats(stoker_engine_cache(engine), &stats) == 0) {
+        facts->cache_max = stats.bytes_max;
+    }
+    facts->cache_share = facts->cache_max >= facts->cache_needs
+                             ? 1
+                             : (double)facts->cache_max / (double)facts->cache_needs;
+}
+
+static void cache_print(const struct facts *facts)
+{
+    const uint64_t bytes = facts->dataset.bytes;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    if (facts->cache_needs == 0) {
+        return;
+    }
+    printf("node cache\n");
+    if (facts->cache_max == 0) {
+        printf("  now         none: each epoch downloads %s\n", term_bytes(a, bytes));
+        printf("  gain        with --cache-bytes of %s or more, later epochs download nothing; "
+               "with less, the\n              part that does not fit\n",
+               term_bytes(b, facts->cache_needs));
+        return;
+    }
+    printf("  now         %s; all of the data needs %s\n", term_bytes(a, facts->cache_max),
+           term_bytes(b, facts->cache_needs));
+    printf("  gain        later epochs download %s instead of %s\n",
+           term_bytes(a, (uint64_t)((1 - facts->cache_share) * (double)bytes)),
+           term_bytes(b, bytes));
+}
+
+static void cache_json(const struct facts *facts)
+{
+    if (facts->cache_needs > 0) {
+        json_open("cache", '{');
+        json_u64("bytes_needed", facts->cache_needs);
+        json_u64("bytes_max", facts->cache_max);
+        json_double("share_cached", facts->cache_share);
+        json_u64("bytes_saved_per_epoch",
+                 (uint64_t)(facts->cache_share * (double)facts->dataset.bytes));
+        json_close('}');
+    }
+}
+
 static int run_opened(struct args *args, const struct info_filesystem *filesystems);
 
 const struct command command_info = {
@@ -153,6 +213,7 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     }
     stoker_engine_info(engine, &facts.engine);
     stoker_dataset_info(dataset, &facts.dataset);
+    measure_cache(args, engine, &facts);
     info_location_open(&locations, engine, args);
     choose_order(&facts);
     if (facts.dataset.sequential) {
@@ -230,6 +291,7 @@ static void facts_print(const struct facts *facts)
         printf("  mixing      %s\n", facts->mixing.note);
     }
     printf("  groups      %s\n", term_count(a, facts->groups));
+    cache_print(facts);
     printf("machine\n");
     printf("  cores       %u available, %u decode threads\n", engine->cores, engine->threads);
     printf("  memory      %s budget\n", term_bytes(a, engine->memory_bytes_max));
@@ -319,6 +381,7 @@ static void facts_print_json(const struct facts *facts, const struct stoker_data
     json_u64("members", dataset->member_count);
     json_u64("classes", dataset->class_count);
     json_u64("bytes", dataset->bytes);
+    cache_json(facts);
     json_bool("sequential", dataset->sequential);
     json_str("identity", facts->identity);
     if (dataset->index_path) {
