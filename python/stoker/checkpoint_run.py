@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from typing import Any
 
 from . import checkpoint_ranks
 from .checkpoint_reader import finish
+from .errors import ForkedError
 
 __all__ = ["Commit", "Save", "run"]
 
@@ -19,6 +21,7 @@ class Save:
         self.step = step
         self.skipped = False
         """Another save was running, and ``on_busy`` is ``"skip"``."""
+        self._process = os.getpid()
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._reported = False
@@ -45,6 +48,12 @@ class Save:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until it ended. Returns False after ``timeout`` seconds. Raises its error."""
+        if self._process != os.getpid() and not self.done:
+            raise ForkedError(
+                "the save runs in the process that this one was forked from",
+                f"step {self.step}",
+                "wait for it there",
+            )
         if not self._done.wait(timeout):
             return False
         if self._error is not None:

@@ -37,7 +37,7 @@ from .checkpoint_signal import SignalWatch, notice_of
 from .checkpoint_state import check_metrics, like_of, metrics_of, metrics_text, put, retention
 from .checkpoint_tier import Tier
 from .engine import Engine, engine_of
-from .errors import ArgumentError, EmptyError, Error, MissingError, TimeoutError
+from .errors import ArgumentError, EmptyError, Error, ForkedError, MissingError, TimeoutError
 from .notices import StokerWarning
 
 __all__ = ["CheckpointStep", "Checkpointer", "Save"]
@@ -211,6 +211,7 @@ class Checkpointer:
 
     def _save(self, step: int, state: Any, metrics: Any, until: float | None = None) -> Save:
         """until: when the copy of the tensors must be complete."""
+        self._check_process()
         with self._hold():
             if self._closed:
                 self._check()
@@ -258,6 +259,15 @@ class Checkpointer:
             self._ended(handle, error)
             save.close()
             raise
+
+    def _check_process(self) -> None:
+        """A process that was forked has none of the threads that save."""
+        if self._process != os.getpid():
+            raise ForkedError(
+                "the Checkpointer was made before this process was forked",
+                f"'{os.fsdecode(self._path)}'",
+                "make a Checkpointer in the child; the running saves are those of the parent",
+            )
 
     def _wait_for_running(self) -> None:
         for handle, _ in list(self._running):
@@ -365,6 +375,7 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Waits until all saves and uploads ended, and raises the error of one that failed."""
+        self._check_process()
         self._wait_for_running()
         if self._tier is not None:
             self._tier.wait(self._timeout)
@@ -373,7 +384,9 @@ class Checkpointer:
     def close(self) -> None:
         """Waits for running saves, and at most ``timeout`` seconds for uploads; frees the memory,
         and raises the error of a failed save. An upload that does not end is a TimeoutError; the
-        next Checkpointer with these places goes on with it."""
+        next Checkpointer with these places goes on with it. Does nothing in a forked child."""
+        if self._process != os.getpid():
+            return
         if self._watch is not None:
             self._watch.close()
         self._wait_for_running()
@@ -606,6 +619,7 @@ class Checkpointer:
 
     def _read(self, step: int | None, use: Callable[[Reader], Any], otherwise: Any = None) -> Any:
         """Calls use with a step; without a number with the newest one that is not damaged."""
+        self._check_process()
         if step is not None:
             self._check()
             self._complete(count(step, "step", high=2**53 - 1))

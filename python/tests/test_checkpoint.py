@@ -490,3 +490,34 @@ def test_tensors_of_torch_that_are_refused(tmp_path):
             stoker.save({"a": {"b": value}}, tmp_path / "x.safetensors")
     stoker.save({"version": torch.__version__}, tmp_path / "x.safetensors")
     assert stoker.load(tmp_path / "x.safetensors")["version"] == str(torch.__version__)
+
+
+FORKED = """
+import os, sys, numpy, stoker
+ckpt = stoker.Checkpointer(sys.argv[1], bandwidth="20MiB")
+handle = ckpt.save(1, {"a": numpy.ones(10_000_000, "f4")})
+child = os.fork()
+if child == 0:
+    for call in (lambda: ckpt.save(2, {"a": 1}), ckpt.wait, lambda: ckpt.restore({"a": 0}),
+                 lambda: handle.wait(60)):
+        try:
+            call()
+            os._exit(1)
+        except stoker.ForkedError:
+            pass
+    ckpt.close()
+    with stoker.Checkpointer(sys.argv[1] + "-child") as own:
+        own.save(1, {"a": 1})
+    sys.exit(0 if own.latest() == 1 else 2)
+assert os.waitpid(child, 0)[1] == 0
+ckpt.close()
+assert ckpt.latest() == 1
+"""
+
+
+def test_fork_during_a_save(tmp_path):
+    """The child gets errors instead of waits for threads that it does not have; the step of the
+    parent is committed."""
+    command = [sys.executable, "-c", FORKED, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
