@@ -19,6 +19,7 @@
 struct guard {
     _Atomic uintptr_t begin, end;
     atomic_bool broken;
+    _Atomic int protection; /* of zeros in its place */
     /* Below the lock. */
     uint32_t next; /* in its bucket, or of the free ones; index + 1, 0: none */
     char *path;    /* owned */
@@ -92,8 +93,9 @@ static bool replace(uintptr_t address)
         return false;
     }
     end = atomic_load_explicit(&guard->end, memory_order_relaxed);
-    if (mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-        MAP_FAILED) {
+    if (mmap((void *)page, end - page,
+             atomic_load_explicit(&guard->protection, memory_order_relaxed),
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
         return false;
     }
     /* Release: a thread that reads the count also reads that the map is broken. */
@@ -233,7 +235,7 @@ static bool grow_locked(void)
     return true;
 }
 
-int stk_map_guard_add(struct stk_view map, const char *path, const struct stat *about)
+static int add(struct stk_view map, const char *path, const struct stat *about, int protection)
 {
     char *copy = stk_strdup(path);
     bool has_guard;
@@ -257,6 +259,7 @@ int stk_map_guard_add(struct stk_view map, const char *path, const struct stat *
         guard->bytes = about->st_size;
         guard->written = about->st_mtim;
         atomic_store_explicit(&guard->broken, false, memory_order_relaxed);
+        atomic_store_explicit(&guard->protection, protection, memory_order_relaxed);
         atomic_store_explicit(&guard->end, (uintptr_t)map.data + map.bytes, memory_order_relaxed);
         atomic_store_explicit(&guard->begin, (uintptr_t)map.data, memory_order_release);
         set_handler_locked();
@@ -266,6 +269,31 @@ int stk_map_guard_add(struct stk_view map, const char *path, const struct stat *
         stk_free(copy);
     }
     return has_guard ? 0 : -ENOMEM;
+}
+
+int stk_map_guard_add(struct stk_view map, const char *path, const struct stat *about)
+{
+    return add(map, path, about, PROT_READ);
+}
+
+int stk_map_guard_add_writable(struct stk_view map, const char *path, const struct stat *about)
+{
+    return add(map, path, about, PROT_READ | PROT_WRITE);
+}
+
+bool stk_map_guard_is_broken(struct stk_view map)
+{
+    bool is_broken = false;
+    uint32_t *link;
+
+    if (stk_map_guard_faults() == 0) {
+        return false;
+    }
+    lock_guards();
+    link = find_locked(map);
+    is_broken = link && atomic_load_explicit(&guard_at(*link - 1)->broken, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+    return is_broken;
 }
 
 void stk_map_guard_remove(struct stk_view map)

@@ -24,6 +24,11 @@
 /* Registers a map. path: of its file; about: as the file was when it was mapped. Returns 0 on
  * success, -ENOMEM if there is no memory or are too many maps. */
 int stk_map_guard_add(struct stk_view map, const char *path, const struct stat *about);
+/* The same for a map that this process writes to. Zeros in place of lost pages can be written, too,
+ * but no other process sees that: after a fault ask stk_map_guard_is_broken. */
+int stk_map_guard_add_writable(struct stk_view map, const char *path, const struct stat *about);
+/* Whether pages of a map were replaced. Costs one load while no page of any map was. */
+bool stk_map_guard_is_broken(struct stk_view map);
 /* Forgets a map that is about to be unmapped; any other view is ignored. */
 void stk_map_guard_remove(struct stk_view map);
 /* Checks a map. Returns 0 if its file is what it was, or was replaced or removed (the map has the

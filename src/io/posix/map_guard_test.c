@@ -333,6 +333,34 @@ static void test_ends(struct stk_io *io)
     }
 }
 
+/* A map that is written to: writes after the cut reach zeros of this process only. */
+static void test_writable(void)
+{
+    struct stat about;
+    struct stk_view view = {NULL, PAGES * PAGE};
+    uint8_t *bytes;
+    int fd;
+
+    put(path, PAGES * PAGE, 7);
+    fd = open(path, O_RDWR);
+    T_EQ("stat", fstat(fd, &about), 0);
+    bytes = mmap(NULL, view.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    view.data = bytes;
+    T_EQ("add", stk_map_guard_add_writable(view, path, &about), 0);
+    bytes[0] = 1;
+    T_TRUE("not broken", !stk_map_guard_is_broken(view));
+    T_EQ("cut", ftruncate(fd, PAGE), 0);
+    bytes[3 * PAGE] = 5;
+    T_EQ("written to zeros", bytes[3 * PAGE] + bytes[3 * PAGE + 1], 5);
+    T_EQ("the rest is still there", bytes[0] + bytes[1], 8);
+    T_TRUE("broken", stk_map_guard_is_broken(view));
+    stk_map_guard_remove(view);
+    T_TRUE("forgotten", !stk_map_guard_is_broken(view));
+    munmap(bytes, view.bytes);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     struct stk_io_options options = {.depth = 4, .read_timeout_ms = 3000};
@@ -349,6 +377,7 @@ int main(void)
     T_EQ("open", stk_io_open(&io, &options, NULL), 0);
     test_changes(io, false);
     test_changes(io, true);
+    test_writable();
     test_many(io);
     test_foreign("the handler set before");
     sigaction(SIGBUS, &before, NULL); /* over it, as another library does */

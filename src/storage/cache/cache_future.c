@@ -2,6 +2,7 @@
 #include "storage/cache/cache_future.h"
 
 #include "io/clock.h"
+#include "io/posix/map_guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,9 +48,20 @@ static struct use *uses_of(const struct stk_cache_future_file *file)
     return (struct use *)(void *)((uint8_t *)(uintptr_t)file + HEAD_BYTES);
 }
 
+static struct stk_view view_of(const struct stk_cache_future_file *file, uint64_t bytes)
+{
+    return (struct stk_view){(const uint8_t *)file, bytes};
+}
+
 static uint64_t bytes_of(uint32_t use_count)
 {
     return HEAD_BYTES + (uint64_t)use_count * sizeof(struct use);
+}
+
+/* Not the number in the file, which may have been cut. */
+static uint32_t mapped_uses(uint64_t map_bytes)
+{
+    return (uint32_t)((map_bytes - HEAD_BYTES) / sizeof(struct use));
 }
 
 static uint32_t count_for(uint64_t blocks)
@@ -151,6 +163,7 @@ int stk_cache_future_open(struct stk_cache_future *future, int folder, uint64_t 
     uint64_t bytes = bytes_of(count);
     struct stk_cache_future_file *file;
     int fd = make_file(folder, bytes), status;
+    struct stat about;
 
     memset(future, 0, sizeof *future);
     if (fd < 0) {
@@ -161,6 +174,12 @@ int stk_cache_future_open(struct stk_cache_future *future, int folder, uint64_t 
         status = -errno;
         close(fd);
         return status;
+    }
+    if (fstat(fd, &about) < 0 ||
+        stk_map_guard_add_writable(view_of(file, bytes), STK_CACHE_FUTURE_NAME, &about) < 0) {
+        munmap(file, bytes);
+        close(fd);
+        return -ENOMEM;
     }
     file->magic = MAGIC;
     file->layout = LAYOUT;
@@ -181,6 +200,7 @@ int stk_cache_future_open(struct stk_cache_future *future, int folder, uint64_t 
 void stk_cache_future_close(struct stk_cache_future *future)
 {
     if (future->file) {
+        stk_map_guard_remove(view_of(future->file, future->map_bytes));
         munmap(future->file, future->map_bytes);
         close(future->fd); /* the next process that looks removes the file */
         future->file = NULL;
@@ -192,7 +212,7 @@ void stk_cache_future_begin(struct stk_cache_future *future, uint64_t epoch)
     struct use *uses = uses_of(future->file);
 
     atomic_store_explicit(&future->file->epochs[epoch & 1], NO_EPOCH, memory_order_relaxed);
-    for (uint32_t i = 0; i < future->file->use_count; i++) {
+    for (uint32_t i = 0; i < mapped_uses(future->map_bytes); i++) {
         atomic_store_explicit(&uses[i].parts[epoch & 1], 0, memory_order_relaxed);
     }
 }
@@ -218,7 +238,7 @@ static struct use *find_use(const struct stk_cache_future_file *file, uint32_t u
 bool stk_cache_future_add(struct stk_cache_future *future, uint64_t epoch, uint32_t place,
                           uint32_t part)
 {
-    struct use *use = find_use(future->file, future->file->use_count, place);
+    struct use *use = find_use(future->file, mapped_uses(future->map_bytes), place);
 
     STK_ASSERT(part < STK_CACHE_EPOCH_PARTS);
     if (!use) {
@@ -280,6 +300,7 @@ void stk_cache_futures_init(struct stk_cache_futures *futures, int folder)
 static void forget_locked(struct stk_cache_futures *futures, uint32_t i)
 {
     if (futures->jobs[i].file) {
+        stk_map_guard_remove(view_of(futures->jobs[i].file, futures->jobs[i].map_bytes));
         munmap((void *)(uintptr_t)futures->jobs[i].file, futures->jobs[i].map_bytes);
         close(futures->jobs[i].fd);
         futures->jobs[i].file = NULL;
@@ -310,6 +331,12 @@ static void map_locked(struct stk_cache_futures *futures, uint32_t i, int fd)
     }
     map = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) {
+        close(fd);
+        return;
+    }
+    if (stk_map_guard_add(view_of(map, (uint64_t)about.st_size), STK_CACHE_FUTURE_NAME, &about) <
+        0) {
+        munmap(map, (size_t)about.st_size);
         close(fd);
         return;
     }
@@ -438,9 +465,7 @@ struct stk_cache_next stk_cache_futures_next(struct stk_cache_futures *futures, 
         if (now_ns > advanced && now_ns - advanced > SILENT_NS) {
             continue;
         }
-        use = find_use(file,
-                       (uint32_t)((futures->jobs[i].map_bytes - HEAD_BYTES) / sizeof(struct use)),
-                       place);
+        use = find_use(file, mapped_uses(futures->jobs[i].map_bytes), place);
         if (use && atomic_load_explicit(&use->place, memory_order_relaxed) == place) {
             next.is_known = true;
             next.ns = stk_min(next.ns, next_of_job(file, use, is_incoming && file->pid == pid));

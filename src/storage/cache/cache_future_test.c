@@ -348,6 +348,40 @@ static void test_bounds(void)
     clear_folder();
 }
 
+/* A file of the cache that is cut while it is mapped ends no process: the cache has no blocks then,
+ * and refuses to fill. */
+static void test_cut_files(void)
+{
+    struct stoker_cache *cache = open_cache(16u << 20);
+    struct stk_cache_future future;
+    char name[128];
+
+    T_EQ("future", stk_cache_open_future(cache, &future, BLOCKS * BLOCK, 1), 0);
+    say(&future, 0, 10, 5);
+    T_EQ("known", next_part(cache, 3), 5);
+    (void)use(cache, 3);
+    T_TRUE("cached", use(cache, 3));
+    snprintf(name, sizeof name, "%s/" STK_CACHE_FUTURE_NAME "0", folder);
+    T_EQ("cut the future", truncate(name, 0), 0);
+    T_EQ("not known", next_part(cache, 3), 1000);
+    stk_cache_future_advance(&future, 0, 0.5, 0.5);
+    T_TRUE("no space", stk_cache_future_add(&future, 0, place_of(3), 1));
+    snprintf(name, sizeof name, "%s/" STK_CACHE_INDEX_NAME, folder);
+    T_EQ("cut the index", truncate(name, 0), 0);
+    for (uint32_t i = 0; i < 20; i++) {
+        T_TRUE("a miss", !use(cache, i));
+    }
+    T_TRUE("collect fails", stoker_cache_collect(cache, NULL) < 0);
+    stk_cache_future_close(&future);
+    stoker_cache_close(cache);
+    clear_folder();
+    cache = open_cache(16u << 20);
+    (void)use(cache, 3);
+    T_TRUE("a new cache works", use(cache, 3));
+    stoker_cache_close(cache);
+    clear_folder();
+}
+
 int main(void)
 {
     snprintf(folder, sizeof folder, "/tmp/stoker-future-test-%d", (int)getpid());
@@ -356,5 +390,6 @@ int main(void)
     test_known_future();
     test_jobs_are_combined();
     test_bounds();
+    test_cut_files();
     return t_finish();
 }

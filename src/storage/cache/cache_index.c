@@ -4,6 +4,7 @@
 #include "base/crc.h"
 #include "base/xxh3.h"
 #include "io/clock.h"
+#include "io/posix/map_guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -96,6 +97,11 @@ static uint64_t boot_of_machine(void)
     return stk_xxh3_64(text, strlen(text)) | 1; /* never that of a new file */
 }
 
+static struct stk_view map_of(const struct stk_cache_index *index)
+{
+    return (struct stk_view){(const uint8_t *)index->head, index->map_bytes};
+}
+
 int stk_cache_index_map(struct stk_cache_index *index, int fd)
 {
     struct stk_cache_index_head head = {0};
@@ -111,6 +117,13 @@ int stk_cache_index_map(struct stk_cache_index *index, int fd)
     if (status == 0) {
         map = mmap(NULL, (size_t)about.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         status = map == MAP_FAILED ? -errno : 0;
+    }
+    if (status == 0) { /* if the file is cut, it is a cache without blocks, and not a SIGBUS */
+        status = stk_map_guard_add_writable((struct stk_view){map, (size_t)about.st_size},
+                                            STK_CACHE_INDEX_NAME, &about);
+        if (status < 0) {
+            munmap(map, (size_t)about.st_size);
+        }
     }
     if (status < 0) {
         close(fd);
@@ -130,6 +143,7 @@ int stk_cache_index_map(struct stk_cache_index *index, int fd)
 void stk_cache_index_unmap(struct stk_cache_index *index)
 {
     if (index->head) {
+        stk_map_guard_remove(map_of(index));
         munmap(index->head, index->map_bytes);
         close(index->fd);
         pthread_mutex_destroy(&index->lock);
@@ -225,6 +239,11 @@ int stk_cache_index_lock(struct stk_cache_index *index, uint32_t timeout_ms)
         }
         nanosleep(&pause, NULL);
         pause.tv_nsec = (long)stk_min((uint64_t)pause.tv_nsec * 2, WAIT_MAX_NS);
+    }
+    if (stk_map_guard_is_broken(map_of(index))) {
+        (void)set_lock(index->fd, LOCK_BYTE, F_UNLCK);
+        pthread_mutex_unlock(&index->lock);
+        return -EIO;
     }
     if (atomic_exchange_explicit(&index->head->changing, 1, memory_order_acquire) ||
         atomic_load_explicit(&index->head->boot, memory_order_relaxed) != index->boot) {

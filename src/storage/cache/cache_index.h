@@ -93,8 +93,8 @@ uint32_t stk_cache_index_find(const struct stk_cache_index *index, const struct 
 /* Remembers that the slot was used. */
 void stk_cache_index_touch(struct stk_cache_index *index, uint32_t slot, uint32_t minute);
 
-/* Locks the index for changes. Returns 0, or -ETIMEDOUT if another process holds the lock for
- * timeout_ms: it may have been stopped. */
+/* Locks the index for changes. Returns 0; -ETIMEDOUT if another process holds the lock for
+ * timeout_ms: it may have been stopped; -EIO if the file was cut while it was mapped. */
 int stk_cache_index_lock(struct stk_cache_index *index, uint32_t timeout_ms);
 void stk_cache_index_unlock(struct stk_cache_index *index);
 /* Locks the byte of a slot: true: no live process fills it. */
