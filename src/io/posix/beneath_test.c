@@ -70,24 +70,26 @@ static int give(int status, struct stk_output *out)
 static int call_create(void)
 {
     struct stk_output *out = NULL;
+    int status = stk_io_create(beneath, at("root/sub/new"), false, &out, &error);
 
-    return give(stk_io_create(beneath, at("root/sub/new"), false, &out, &error), out);
+    return give(status, out);
 }
 
 static int call_exclusive(void)
 {
     struct stk_output *out = NULL;
     uint64_t bytes;
+    int status = stk_io_open_exclusive(beneath, at("root/sub/new"), &out, 0600, &bytes, &error);
 
-    return give(stk_io_open_exclusive(beneath, at("root/sub/new"), &out, 0600, &bytes, &error),
-                out);
+    return give(status, out);
 }
 
 static int call_append(void)
 {
     struct stk_output *out = NULL;
+    int status = stk_io_append(beneath, at("root/sub/new"), &out, &error);
 
-    return give(stk_io_append(beneath, at("root/sub/new"), &out, &error), out);
+    return give(status, out);
 }
 
 static int call_folder(void)

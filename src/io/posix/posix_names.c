@@ -298,13 +298,22 @@ static bool is_special(const struct stk_posix_place *place)
            !S_ISDIR(info.st_mode);
 }
 
-/* Opens the places of two paths. Both are closed either way. */
+/* Opens the places of two paths, once if they are in one folder. Both are closed either way, the
+ * second one first. */
 static int open_two(struct stk_io *io, const char *from, const char *to,
                     struct stk_posix_place places[2])
 {
     int status = stk_posix_place_open(io, from, &places[0]);
-    int second = stk_posix_place_open(io, to, &places[1]);
+    const char *slash = strrchr(to, '/');
+    size_t bytes = slash ? (size_t)(slash - to) + 1 : 0;
+    int second;
 
+    if (status == 0 && places[0].owned && slash && slash[1] && strcmp(slash, "/..") != 0 &&
+        places[0].name == from + bytes && memcmp(from, to, bytes) == 0) {
+        places[1] = (struct stk_posix_place){.folder = places[0].folder, .name = slash + 1};
+        return 0;
+    }
+    second = stk_posix_place_open(io, to, &places[1]);
     return status < 0 ? status : second;
 }
 
@@ -323,8 +332,8 @@ int stk_posix_rename(struct stk_io *io, const char *from, const char *to, bool f
                renameat(places[0].folder, places[0].name, places[1].folder, places[1].name) < 0) {
         status = -errno;
     }
-    stk_posix_place_close(&places[0]);
     stk_posix_place_close(&places[1]);
+    stk_posix_place_close(&places[0]);
     if (status < 0) {
         snprintf(place, sizeof place, "'%s' to '%s'", from, to);
         return fail_place(error, -status, "cannot rename", place);
@@ -342,8 +351,8 @@ int stk_posix_link(struct stk_io *io, const char *from, const char *to, struct s
         linkat(places[0].folder, places[0].name, places[1].folder, places[1].name, 0) < 0) {
         status = -errno;
     }
-    stk_posix_place_close(&places[0]);
     stk_posix_place_close(&places[1]);
+    stk_posix_place_close(&places[0]);
     if (status == 0) {
         return 0;
     }
