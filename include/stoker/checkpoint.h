@@ -356,6 +356,9 @@ STOKER_API int stoker_checkpoint_task_open(struct stoker_checkpoint_task **task_
 STOKER_API int stoker_checkpoint_task_next(struct stoker_checkpoint_task *task, uint32_t timeout_ms,
                                            struct stoker_checkpoint_progress *progress,
                                            struct stoker_error *error);
+/* Stops the task, and does not wait for that. stoker_checkpoint_task_next then soon returns an
+ * error, or 0 if the task completed its destination before. Any thread, but not after close. */
+STOKER_API void stoker_checkpoint_task_stop(struct stoker_checkpoint_task *task);
 /* Takes ownership; NULL is allowed. Ends a running task: a step that it writes does not exist. */
 STOKER_API void stoker_checkpoint_task_close(struct stoker_checkpoint_task *task);
 

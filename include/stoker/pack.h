@@ -86,6 +86,10 @@ STOKER_API int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dat
  * damage is listed; the same call with higher limits resumes */
 STOKER_API int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
                                 struct stoker_pack_progress *progress, struct stoker_error *error);
+/* Stops the work, and does not wait for that. stoker_pack_next then soon returns
+ * STOKER_ERROR_CLOSED or another error; or 0, since a pack that writes index and manifest completes
+ * DESTINATION. Any thread, but not after close. */
+STOKER_API void stoker_pack_stop(struct stoker_pack *pack);
 /* Samples left out (or, with raise, the one that ended packing), each once, in the order of the
  * shards. Returns the length of the list, at most bad_list_max; 0 before the end. */
 STOKER_API uint64_t stoker_pack_quarantine_count(struct stoker_pack *pack);

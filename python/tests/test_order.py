@@ -356,13 +356,13 @@ def test_too_large_to_verify():
     ["--diff", "world-size=2,batch=128", "--samples", 10**9],
 ])
 def test_interrupt(words):
-    """Ctrl-C ends a proof at once, without a trace."""
+    """Ctrl-C ends a proof at once, and says so."""
     with subprocess.Popen([command(), "order", *map(str, words)], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.communicate(timeout=0.5)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == (b"", b"") and process.returncode == 130
+        assert process.communicate(timeout=30) == (b"", b"stoker: interrupted\n") and process.returncode == 130
 
 
 def test_diff_takes_settings_of_an_order(data):

@@ -60,15 +60,14 @@ static int wait_save(struct stoker_checkpoint_task *convert, struct stoker_check
     } while (status == STOKER_ERROR_AGAIN && !stk_background_job_is_stopping(&convert->job));
     while (status == 0 || status == 1) {
         if (stk_background_job_is_stopping(&convert->job)) {
-            status = STOKER_ERROR_AGAIN;
-            break;
+            stk_checkpoint_save_stop(save); /* its file may be complete all the same */
         }
         status = stoker_checkpoint_save_next(save, WAIT_MS, NULL, error);
         if (status == 0) {
             return 0;
         }
     }
-    return status != STOKER_ERROR_AGAIN
+    return status != STOKER_ERROR_AGAIN && status != STOKER_ERROR_CLOSED
                ? status
                : stk_fail(error, STOKER_ERROR_CLOSED, "the conversion was ended", "run it again",
                           "'%.400s'", convert->destination);
@@ -405,6 +404,13 @@ int stoker_checkpoint_task_next(struct stoker_checkpoint_task *convert, uint32_t
         (void)stk_options_write_output(progress, &full, sizeof full, "progress", NULL);
     }
     return status > 0 ? 1 : status;
+}
+
+void stoker_checkpoint_task_stop(struct stoker_checkpoint_task *convert)
+{
+    if (stk_engine_check(convert->engine, NULL) == 0) {
+        stk_background_job_stop(&convert->job);
+    }
 }
 
 void stoker_checkpoint_task_close(struct stoker_checkpoint_task *convert)

@@ -199,6 +199,12 @@ struct stoker_checkpoint_save {
     } locked;
 };
 
+/* Stops the threads of a save, and does not wait for that. */
+static inline void stk_checkpoint_save_stop(struct stoker_checkpoint_save *save)
+{
+    stk_background_job_stop(&save->job);
+}
+
 /* Before the first copy: tensors are read by a function, on the thread that calls copy, instead of
  * copied from memory. */
 static inline void

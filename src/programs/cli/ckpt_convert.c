@@ -53,6 +53,11 @@ static uint32_t kind_of(const struct args *args)
     return args->to ? 0 : STOKER_CHECKPOINT_KIND_STOKER;
 }
 
+static void stop(void *self)
+{
+    stoker_checkpoint_task_stop(((const struct convert_job *)self)->convert);
+}
+
 /* Runs a task with a live line. Returns an exit status; *status_out: of the library. */
 static int run_task(struct stoker_engine *engine,
                     const struct stoker_checkpoint_task_options *options, struct convert_job *job,
@@ -64,13 +69,15 @@ static int run_task(struct stoker_engine *engine,
     job->progress.struct_size = sizeof job->progress;
     main_defer_signals(true);
     status = stoker_checkpoint_task_open(&job->convert, engine, options, &error);
-    status = status < 0 ? status : command_wait(&(struct command_job){next, draw, job}, &error);
+    status =
+        status < 0 ? status : command_wait(&(struct command_job){next, draw, job, stop}, &error);
     stoker_checkpoint_task_close(job->convert);
     *status_out = status;
     if (status == -ENOENT && options->action == STOKER_CHECKPOINT_CHECK_SEAL) {
         return EXIT_FINE;
     }
-    return status == 1 ? command_interrupted("the destination was not completed")
+    return status == 1 ? command_interrupted("the destination was not completed",
+                                             "the same command begins again")
                        : command_result(status, &error);
 }
 

@@ -43,9 +43,10 @@ int ckpt_load(struct stoker_checkpoint *checkpoint, const struct stoker_checkpoi
     struct stoker_error error = {0};
     int status = stoker_checkpoint_load_open(&job.load, checkpoint, ranges, count, &error);
 
-    status = status < 0 ? status : command_wait(&(struct command_job){next, draw, &job}, &error);
+    status =
+        status < 0 ? status : command_wait(&(struct command_job){next, draw, &job, NULL}, &error);
     stoker_checkpoint_load_close(job.load);
-    return status == 1 ? command_interrupted("nothing was changed")
+    return status == 1 ? command_interrupted("nothing was changed", "the same command begins again")
                        : command_result(status, &error);
 }
 

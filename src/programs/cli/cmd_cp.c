@@ -17,7 +17,7 @@ static int run_mv(struct args *args);
 static int run_sync(struct args *args);
 static int run_rm(struct args *args);
 static int run(struct args *args, struct stoker_copy_options *options);
-static int wait_for_end(struct copy_report *job);
+static int wait_for_end(struct copy_report *job, uint32_t kind);
 
 const struct command command_cp = {
     .name = "cp",
@@ -255,7 +255,7 @@ static int run(struct args *args, struct stoker_copy_options *options)
     }
     main_defer_signals(true);
     status = stoker_copy_open(&job.copy, engine, options, &error);
-    status = status < 0 ? term_error(status, &error) : wait_for_end(&job);
+    status = status < 0 ? term_error(status, &error) : wait_for_end(&job, options->kind);
     if (job.copy) {
         copy_report_print(&job, options->kind);
     }
@@ -304,16 +304,20 @@ static void draw(const void *self)
     term_live(share, line);
 }
 
-static int wait_for_end(struct copy_report *job)
+static int wait_for_end(struct copy_report *job, uint32_t kind)
 {
     struct stoker_error error = {0};
-    int status = command_wait(&(struct command_job){next, draw, job}, &error);
+    int status = command_wait(&(struct command_job){next, draw, job, NULL}, &error);
 
-    if (status == 1) {
-        stoker_copy_stop(job->copy);
-        (void)stoker_copy_next(job->copy, 0, &job->progress, NULL); /* the final progress */
-        return command_interrupted("complete files stay");
+    if (status == 1 && command_stop_copy(job->copy, &job->progress) != 0) {
+        return kind == STOKER_REMOVE
+                   ? command_interrupted("removed files are gone", "run it again for the rest")
+               : kind == STOKER_MOVE
+                   ? command_interrupted("moved files are at the destination",
+                                         "run it again with the sources that are left")
+                   : command_interrupted("complete files stay", NULL);
     }
+    status = status == 1 ? 0 : status;
     copy_report_take(job);
     return status < 0 ? copy_report_failure(job, status, &error) : command_result(status, &error);
 }

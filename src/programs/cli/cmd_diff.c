@@ -120,7 +120,7 @@ static int print_differences(struct stoker_diff *diff, const struct args *args, 
     struct stoker_diff_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
     struct diff_run self = {diff, args, start_ns, 0};
-    int status = command_wait(&(struct command_job){next_difference, draw, &self}, &error);
+    int status = command_wait(&(struct command_job){next_difference, draw, &self, NULL}, &error);
 
     if (status < 0) {
         return term_error(status, &error);

@@ -62,11 +62,17 @@ static int run(struct args *args)
     main_defer_signals(true);
     status = stoker_indexer_open(&job.indexer, engine, &dataset, &options, &error);
     if (status == 0) {
-        status = command_wait(&(struct command_job){next, draw, &job}, &error);
+        status = command_wait(&(struct command_job){next, draw, &job, NULL}, &error);
     }
     if (status == 0 && args->jpeg_index_mcus) {
-        struct jpeg_index_job jpegs = {engine,    args->paths,           args->path_count,
-                                       args->out, args->jpeg_index_mcus, false};
+        struct jpeg_index_job jpegs = {engine,
+                                       args->paths,
+                                       args->path_count,
+                                       args->out,
+                                       args->jpeg_index_mcus,
+                                       false,
+                                       "the index is complete, the JPEG index is not written",
+                                       "the same command reads the JPEGs again"};
 
         jpeg_status = jpeg_index_run(&jpegs, &jpeg_report);
     }
@@ -75,7 +81,8 @@ static int run(struct args *args)
     }
     is_sequential = args->seek_interval_bytes > 0 && progress->shards_sequential > 0;
     /* A second signal ends the process at once: the journal has the finished shards. */
-    int exit_status = status != 0     ? command_result(status, &error)
+    int exit_status = status == 1     ? command_interrupted("shards that were read stay", NULL)
+                      : status != 0   ? command_result(status, &error)
                       : jpeg_status   ? jpeg_status
                       : is_sequential ? EXIT_FINDINGS
                                       : EXIT_FINE;

@@ -23,6 +23,7 @@ static int run(struct args *args);
 static struct bad_samples_list bad_list(const struct stoker_pack_progress *progress,
                                         struct stoker_pack *pack);
 static void print_complete(struct stoker_engine *engine, struct stoker_pack_progress *progress);
+static int index_jpegs(const struct args *args, struct stoker_engine *engine, const char *folder);
 static int check(const struct args *args, uint64_t *seed_out);
 static bool seed_parse(const char *text, uint64_t *seed_out);
 static int wait_for_end(struct pack_job *job);
@@ -103,10 +104,7 @@ static int run(struct args *args)
         status = status < 0 ? term_error(status, &error) : wait_for_end(&job);
     }
     if (status == EXIT_FINE && args->jpeg_index_mcus) {
-        struct jpeg_index_job jpegs = {engine, &options.destination,  1,
-                                       NULL,   args->jpeg_index_mcus, false};
-
-        status = jpeg_index_run(&jpegs, &packed_jpeg_index);
+        status = index_jpegs(args, engine, options.destination);
     }
     if (status == EXIT_FINE && packed_to.url) {
         status = pack_url_send(&packed_to);
@@ -125,6 +123,20 @@ static int run(struct args *args)
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
     return status;
+}
+
+static int index_jpegs(const struct args *args, struct stoker_engine *engine, const char *folder)
+{
+    struct jpeg_index_job jpegs = {
+        .engine = engine,
+        .urls = &folder,
+        .url_count = 1,
+        .mcus = args->jpeg_index_mcus,
+        .interrupted = "the data set is packed, its JPEG index is not written",
+        .advice = packed_to.url ? NULL : "write it with 'stoker index --jpeg-index DST'",
+    };
+
+    return jpeg_index_run(&jpegs, &packed_jpeg_index);
 }
 
 static int check(const struct args *args, uint64_t *seed_out)
@@ -174,6 +186,11 @@ static int next(void *self, struct stoker_error *error)
     return stoker_pack_next(job->pack, COMMAND_TICK_MS, &job->progress, error);
 }
 
+static void stop(void *self)
+{
+    stoker_pack_stop(((const struct pack_job *)self)->pack);
+}
+
 static double seconds_of(const struct stoker_pack_progress *progress)
 {
     return (double)progress->run_ns / 1e9;
@@ -214,9 +231,9 @@ static void draw(const void *self)
 static int wait_for_end(struct pack_job *job)
 {
     struct stoker_error error = {0};
-    int status = command_wait(&(struct command_job){next, draw, job}, &error);
+    int status = command_wait(&(struct command_job){next, draw, job, stop}, &error);
 
-    return status == 1 ? command_interrupted("complete shards stay")
+    return status == 1 ? command_interrupted("complete shards stay", NULL)
                        : command_result(status, &error);
 }
 

@@ -167,14 +167,14 @@ static int next(void *self, struct stoker_error *error)
 static int wait_for_end(struct prewarm_job *job, uint32_t timeout_s)
 {
     struct stoker_error error = {0};
-    int status = command_wait(&(struct command_job){next, draw, job}, &error);
+    int status = command_wait(&(struct command_job){next, draw, job, NULL}, &error);
 
     if (status == STOKER_ERROR_TIMEOUT && timeout_s > 0 &&
         job->progress.run_ns >= timeout_s * 1000000000ull) {
         term_error(status, &error);
         return EXIT_FINDINGS;
     }
-    return status == 1 ? command_interrupted("data that was read stays")
+    return status == 1 ? command_interrupted("data that was read stays", NULL)
                        : command_result(status, &error);
 }
 

@@ -19,7 +19,7 @@ static int print_findings(struct stoker_verify *verify, const struct args *args,
 static int check_jpeg_index(struct stoker_engine *engine, const struct args *args, int status);
 static void finding_print(const struct stoker_finding *finding);
 static void finding_print_json(const struct stoker_finding *finding);
-static void summary_print(struct stoker_verify *verify, double seconds, bool repair);
+static void summary_print(struct stoker_verify *verify, double seconds, bool repair, bool complete);
 static void summary_print_json(struct stoker_verify *verify, double seconds);
 
 const struct command command_verify = {
@@ -83,7 +83,12 @@ static int run(struct args *args)
 /* Compares the JPEG index, if there is one, with entry points computed now. */
 static int check_jpeg_index(struct stoker_engine *engine, const struct args *args, int status)
 {
-    struct jpeg_index_job job = {engine, args->paths, args->path_count, NULL, 0, true};
+    struct jpeg_index_job job = {.engine = engine,
+                                 .urls = args->paths,
+                                 .url_count = args->path_count,
+                                 .check = true,
+                                 .interrupted = "the data is verified, the JPEG index is not",
+                                 .advice = "run it again to verify the JPEG index, too"};
     struct jpeg_index_report report;
     const struct stoker_jpeg_indexer_progress *progress = &report.progress;
     int checked = jpeg_index_run(&job, &report);
@@ -148,8 +153,8 @@ static int print_findings(struct stoker_verify *verify, const struct args *args,
     int status;
 
     main_defer_signals(true);
-    status = command_wait(&(struct command_job){next_finding, draw, &self}, &error);
-    if (main_signal()) {
+    status = command_wait(&(struct command_job){next_finding, draw, &self, NULL}, &error);
+    if (status == 1 && main_signal()) {
         term_fail("interrupted", "this is the result so far",
                   args->repair ? "the same command repairs the rest" : "run it again for the rest");
     } else if (status < 0) {
@@ -158,10 +163,10 @@ static int print_findings(struct stoker_verify *verify, const struct args *args,
     if (args->json) {
         summary_print_json(verify, term_seconds_since(start_ns));
     } else {
-        summary_print(verify, term_seconds_since(start_ns), args->repair);
+        summary_print(verify, term_seconds_since(start_ns), args->repair, status == 0);
     }
     stoker_verify_progress(verify, &progress);
-    return main_signal()       ? EXIT_SIGNAL + main_signal()
+    return status == 1         ? EXIT_SIGNAL + main_signal()
            : progress.findings ? EXIT_FINDINGS
                                : EXIT_FINE;
 }
@@ -203,7 +208,7 @@ static void finding_print_json(const struct stoker_finding *finding)
     json_close('}');
 }
 
-static void summary_print(struct stoker_verify *verify, double seconds, bool repair)
+static void summary_print(struct stoker_verify *verify, double seconds, bool repair, bool complete)
 {
     struct stoker_verify_progress progress = {.struct_size = sizeof progress};
     char samples[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], shards[TERM_NUMBER_BYTES];
@@ -219,7 +224,7 @@ static void summary_print(struct stoker_verify *verify, double seconds, bool rep
             printf(" (%s shown)", term_count(count, progress.findings_kept));
         }
     } else {
-        fputs(main_signal() ? "no findings so far" : "clean", stdout);
+        fputs(complete ? "clean" : "no findings so far", stdout);
     }
     printf(": %s sample%s in %s %s%s, %s in %s (%s/s)\n", term_count(samples, progress.samples),
            progress.samples == 1 ? "" : "s", term_count(shards, progress.shards),

@@ -134,7 +134,20 @@ int command_wait(const struct command_job *job, struct stoker_error *error)
         }
     } while (works && !main_signal() && !term_closed());
     term_live_end();
-    return works ? 1 : status;
+    if (!works || !job->stop) {
+        return works ? 1 : status;
+    }
+    job->stop(job->self);
+    do { /* a second signal ends the process */
+        status = job->next(job->self, error);
+    } while (status > 0 || status == STOKER_ERROR_AGAIN);
+    return status == 0 ? 0 : 1;
+}
+
+int command_stop_copy(struct stoker_copy *copy, struct stoker_copy_progress *progress)
+{
+    stoker_copy_stop(copy);
+    return stoker_copy_next(copy, 0, progress, NULL) == 0 ? 0 : 1;
 }
 
 void command_live(double share, uint64_t bytes, double seconds, const char *more)
@@ -153,12 +166,15 @@ void command_live(double share, uint64_t bytes, double seconds, const char *more
 int command_result(int status, const struct stoker_error *error)
 {
     return status < 0 ? term_error(status, error)
-           : status   ? EXIT_SIGNAL + main_signal()
+           : status   ? command_interrupted("there is no result", "the same command begins again")
                       : EXIT_FINE;
 }
 
-int command_interrupted(const char *what_stays)
+int command_interrupted(const char *what_stays, const char *advice)
 {
-    term_fail("interrupted", what_stays, "the same command continues from here");
+    if (main_signal()) {
+        term_fail("interrupted", what_stays,
+                  advice ? advice : "the same command continues from here");
+    }
     return EXIT_SIGNAL + main_signal();
 }

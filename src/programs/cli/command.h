@@ -33,9 +33,12 @@ struct command_job {
     int (*next)(void *self, struct stoker_error *error);
     void (*draw)(const void *self); /* draws the live line */
     void *self;
+    /* Stops the job after a signal: next() soon returns 0 if the job completed its work before it
+     * stopped, or an error. NULL: a job that completes nothing at its end. */
+    void (*stop)(void *self);
 };
 /* Waits for the end of a job, and draws a live line if there is a terminal. Returns 0 at the end, 1
- * if a signal came before (after main_defer_signals) or stdout was closed, or the error of the
+ * if a signal (after main_defer_signals) or a closed stdout ended it before, or the error of the
  * job. */
 int command_wait(const struct command_job *job, struct stoker_error *error);
 /* Draws the live line of a job that reads: share (0 to 1), bytes, their rate, the remaining time,
@@ -44,8 +47,12 @@ void command_live(double share, uint64_t bytes, double seconds, const char *more
 /* Prints an error of command_wait. Returns the exit status: of the error, of the signal, or
  * EXIT_FINE. */
 int command_result(int status, const struct stoker_error *error);
-/* Prints that the command was interrupted, what stays, and that it can be continued. Returns the
- * exit status of the signal. */
-int command_interrupted(const char *what_stays);
+/* After command_wait returned 1 for a copy: stops it. Returns 0 if the copy was complete before, or
+ * 1; *progress is final. */
+int command_stop_copy(struct stoker_copy *copy, struct stoker_copy_progress *progress);
+/* Prints that the command was interrupted, what stays, and what the same command does; advice NULL:
+ * it continues. Prints nothing if there was no signal (stdout was closed). Returns the exit status
+ * of the signal. */
+int command_interrupted(const char *what_stays, const char *advice);
 
 #endif

@@ -38,19 +38,21 @@ static int next(void *self, struct stoker_error *error)
     return status;
 }
 
-static int run_to_end(struct stoker_jpeg_indexer *indexer, struct jpeg_index_report *report)
+static int run_to_end(struct stoker_jpeg_indexer *indexer, const struct jpeg_index_job *job,
+                      struct jpeg_index_report *report)
 {
     struct run run = {indexer, report, term_clock_ns()};
     struct stoker_error error = {0};
     int status;
 
     report->progress.struct_size = sizeof report->progress;
-    status = command_wait(&(struct command_job){next, draw, &run}, &error);
+    status = command_wait(&(struct command_job){next, draw, &run, NULL}, &error);
     if (status >= 0) {
         snprintf(report->path, sizeof report->path, "%s", report->progress.path);
         report->progress.path = NULL;
     }
-    return command_result(status, &error);
+    return status == 1 ? command_interrupted(job->interrupted, job->advice)
+                       : command_result(status, &error);
 }
 
 int jpeg_index_run(const struct jpeg_index_job *job, struct jpeg_index_report *report_out)
@@ -71,7 +73,7 @@ int jpeg_index_run(const struct jpeg_index_job *job, struct jpeg_index_report *r
     status = stoker_dataset_open(&dataset, job->engine, &options, &error);
     status = status < 0 ? status : stoker_jpeg_indexer_open(&indexer, dataset, &jpegs, &error);
     if (status == 0) {
-        exit_status = run_to_end(indexer, report_out);
+        exit_status = run_to_end(indexer, job, report_out);
     } else if (!job->check ||
                (status != STOKER_ERROR_MISSING && status != STOKER_ERROR_UNSUPPORTED)) {
         exit_status = term_error(status, &error);

@@ -21,6 +21,7 @@ struct jpeg_index_job {
     const char *index_path; /* NULL: next to the data */
     uint64_t mcus;          /* as the option: 1: one entry point a row */
     bool check;
+    const char *interrupted, *advice; /* messages after a signal */
 };
 /* Runs with a live line. Prints an error if it fails. Returns an exit status. */
 int jpeg_index_run(const struct jpeg_index_job *job, struct jpeg_index_report *report_out);

@@ -113,11 +113,11 @@ void main_defer_signals(bool on)
 }
 
 /* After main_defer_signals(true) a signal is only recorded, and the command ends by itself. Else,
- * and on a second signal, the process ends at once. */
+ * and on a second signal, the process prints that it was interrupted, and ends at once. */
 static void on_interrupt(int number)
 {
     if (!graceful || interrupted) {
-        term_restore_in_signal();
+        term_interrupted_in_signal();
         _exit(128 + number);
     }
     interrupted = number;

@@ -246,10 +246,35 @@ static int copy_to_end(struct pack_url *self, const struct stoker_copy_options *
     int status = stoker_copy_open(&upload.copy, self->engine, options, &error);
 
     if (status >= 0) {
-        status = command_wait(&(struct command_job){next, draw, &upload}, &error);
+        status = command_wait(&(struct command_job){.next = next, .draw = draw, .self = &upload},
+                              &error);
+    }
+    if (status == 1 && command_stop_copy(upload.copy, &upload.progress) == 0) {
+        status = 0;
     }
     stoker_copy_close(upload.copy);
-    return main_signal() ? command_interrupted(self->url) : command_result(status, &error);
+    return status == 1 ? command_interrupted("objects that were sent stay", NULL)
+                       : command_result(status, &error);
+}
+
+/* Removes the staging folder. Also after a signal: the data set is complete. */
+static int remove_stage(struct pack_url *self)
+{
+    const char *stage = self->stage;
+    struct stoker_copy_options options = {.struct_size = sizeof options,
+                                          .kind = STOKER_REMOVE,
+                                          .sources = &stage,
+                                          .source_count = 1,
+                                          .recursive = 1};
+    struct stoker_copy *copy = NULL;
+    struct stoker_error error = {0};
+    int status = stoker_copy_open(&copy, self->engine, &options, &error);
+
+    while (status >= 0 && (status = stoker_copy_next(copy, COMMAND_TICK_MS, NULL, &error)) == 1) {
+        continue; /* a second signal ends the process */
+    }
+    stoker_copy_close(copy);
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
 }
 
 /* Adds a path of the staging folder. Returns false if memory is exhausted. */
@@ -350,15 +375,7 @@ int pack_url_send(struct pack_url *self)
         snprintf(path, sizeof path, "%s/%s", self->data, name);
         status = is_sent(self, path, name) ? EXIT_FINE : copy_to_end(self, &options);
     }
-    if (status == EXIT_FINE) {
-        one = self->stage;
-        options = (struct stoker_copy_options){.struct_size = sizeof options,
-                                               .kind = STOKER_REMOVE,
-                                               .sources = &one,
-                                               .source_count = 1,
-                                               .recursive = 1};
-        status = copy_to_end(self, &options);
-    }
+    status = status == EXIT_FINE ? remove_stage(self) : status;
     for (size_t i = 0; i < count; i++) {
         free(paths[i]);
     }

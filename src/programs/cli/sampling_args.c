@@ -25,7 +25,7 @@ static void draw(const void *sampler)
 
 int sampling_args_scan(struct stoker_sampler *sampler, struct stoker_error *error)
 {
-    return command_wait(&(struct command_job){next, draw, sampler}, error);
+    return command_wait(&(struct command_job){next, draw, sampler, NULL}, error);
 }
 
 /* Adds a stage of the samples that match a predicate; "": all. */

@@ -183,12 +183,13 @@ static void live_end_locked(void)
     }
 }
 
-void term_restore_in_signal(void)
+void term_interrupted_in_signal(void)
 {
-    if (term.drawn) {
-        ssize_t ignored = write(STDERR_FILENO, "\r\033[K", 4);
-        (void)ignored;
-    }
+    static const char clear[] = "\r\033[K", text[] = "stoker: interrupted\n";
+    ssize_t ignored = term.drawn ? write(STDERR_FILENO, clear, sizeof clear - 1) : 0;
+
+    ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
 }
 
 void term_bar(double share, unsigned width)

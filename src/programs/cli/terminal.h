@@ -40,8 +40,8 @@ void term_live(double share, const char *text);
 void term_live_end(void);
 /* A line on stderr, beside whatever the main thread prints. Any thread. */
 void term_notice(const char *text);
-/* Restores the terminal; async-signal-safe. */
-void term_restore_in_signal(void);
+/* Removes the live line and prints that the command was interrupted; async-signal-safe. */
+void term_interrupted_in_signal(void);
 
 /* Prints a bar of `width` cells to stdout. */
 void term_bar(double share, unsigned width);

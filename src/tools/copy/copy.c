@@ -393,9 +393,20 @@ static void end_open(struct stoker_copy *copy)
     }
 }
 
+/* Returns true if a planned file was not processed. No worker runs any more. */
+static bool has_unprocessed(const struct stoker_copy *copy)
+{
+    uint64_t done = load(&copy->files_done) +
+                    (copy->options.kind == STOKER_REMOVE ? load(&copy->files_removed) : 0);
+
+    return copy->locked.waiting > 0 || copy->locked.open || done < load(&copy->files);
+}
+
 static int run_planner(struct stoker_copy *copy, struct stoker_error *error)
 {
     int status = stk_copy_plan(copy, error);
+    /* By a stop; if the stop came too late for that, the copy is complete. */
+    bool is_cut = stk_background_job_is_stopping(&copy->job);
 
     pthread_mutex_lock(&copy->job.lock);
     if (status < 0) {
@@ -409,6 +420,7 @@ static int run_planner(struct stoker_copy *copy, struct stoker_error *error)
         pthread_cond_wait(&copy->queue_space, &copy->job.lock);
     }
     status = copy->job.locked.status;
+    is_cut = is_cut || has_unprocessed(copy);
     pthread_mutex_unlock(&copy->job.lock);
     end_open(copy);
     if (status < 0) {
@@ -416,13 +428,15 @@ static int run_planner(struct stoker_copy *copy, struct stoker_error *error)
     }
     if (copy->options.delete_extra && !stk_background_job_is_stopping(&copy->job)) {
         status = stk_copy_remove_extra(copy, error);
+    } else if (copy->options.delete_extra) {
+        is_cut = true;
     }
     for (size_t i = 0; status == 0 && copy->options.kind == STOKER_MOVE &&
                        copy->options.recursive && i < copy->options.source_count;
          i++) {
         status = stk_copy_remove_folders(copy, copy->sources[i], error);
     }
-    if (status == 0 && stk_background_job_is_stopping(&copy->job)) {
+    if (status == 0 && is_cut && stk_background_job_is_stopping(&copy->job)) {
         *error = (struct stoker_error){0}; /* stopped by the caller: no failure to describe */
         status = STOKER_ERROR_CLOSED;
     }

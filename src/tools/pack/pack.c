@@ -208,6 +208,13 @@ int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
     return status == STK_BACKGROUND_JOB_RUNNING ? 1 : status;
 }
 
+void stoker_pack_stop(struct stoker_pack *pack)
+{
+    if (stk_engine_check(pack->dataset->engine, NULL) == 0) {
+        stk_background_job_stop(&pack->job);
+    }
+}
+
 static int run(void *context, uint32_t thread, struct stoker_error *error)
 {
     struct stoker_pack *pack = context;
