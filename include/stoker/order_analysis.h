@@ -15,7 +15,8 @@ struct stoker_order_measure_options {
     uint32_t nodes;          /* with equally many ranks each; default 1; at most world_size */
     uint64_t buffer_samples; /* not 0: measure a shuffle buffer of this size over the storage order
                                 instead of the order; only the mixing is measured */
-    uint64_t walk_max;       /* samples; blocks of larger data sets are not walked; default 2^24 */
+    uint64_t walk_max;       /* samples; blocks of larger data sets, or more than 2^22 blocks, are
+                                not walked; default 2^24 */
     /* Output, borrowed during the call: one for each source of the mix or stage of the sampling,
      * each as long as the struct_size of the measures says. */
     struct stoker_order_measures *parts;
@@ -34,7 +35,7 @@ struct stoker_order_measures {
     uint64_t requests;        /* blocks that nodes read in an epoch, each once while it is open */
     uint64_t requests_cached; /* the same if each node caches 1 / nodes of all blocks */
     double cache_share; /* share of samples whose block is in that cache since the last epoch */
-    /* Mixing, measured on up to 512 steps of all ranks. */
+    /* Mixing, measured on up to 512 steps of all ranks, fewer of large steps (steps_measured). */
     double distance;     /* between adjacent samples, as a share of the data set; full: 1/3 */
     double displacement; /* between storage and epoch position of a sample; likewise */
     double same_block;   /* share of pairs of samples of a batch that are in one block */
@@ -44,6 +45,9 @@ struct stoker_order_measures {
     uint64_t samples;    /* samples of the epoch; walked = 1 */
     uint64_t chosen;     /* distinct selected samples */
     uint64_t part_count; /* sources or stages; 0 in a part */
+    /* Mixing was measured in so many steps of 8 epochs, with so many samples of each; 0 in a part.
+     */
+    uint64_t steps_measured, step_samples_measured;
 };
 /* Measures I/O and mixing of an order. A walk that needs more than 1 GiB is left out. Returns 0 and
  * fills *measures_out; -ENOMEM if memory is exhausted; STOKER_ERROR_ARGUMENT if an option is

@@ -81,7 +81,8 @@ class Loader(LoaderBase):
             blocks; ``"two-level"``: shuffles shards, then the samples of each shard (tars only);
             ``"none"``: storage order, for validation. Default: ``"full"`` where reads in any order
             cost no more than in sequence (folders; tars on local disks), else ``"block"`` with the
-            largest window that fills half of the memory budget. See :meth:`mixing`.
+            largest window that fills half of the memory budget. See :meth:`mixing`. Compressed
+            shards without seek points can only be read in storage order; others are refused.
         tail: the last batch of an epoch. ``"drop"``: dropped if incomplete; ``"pad"``: filled with
             repeated samples, which :attr:`mask` (or a field ``"__mask__"``) marks; ``"wrap"``:
             filled with samples of the next epoch; ``"keep"``: short (for validation). All ranks

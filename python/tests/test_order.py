@@ -362,7 +362,8 @@ def test_interrupt(words):
         with pytest.raises(subprocess.TimeoutExpired):
             process.communicate(timeout=0.5)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == (b"", b"stoker: interrupted\n") and process.returncode == 130
+        assert process.communicate(timeout=30) == (b"", b"stoker: interrupted\n")
+        assert process.returncode == 130
 
 
 def test_diff_takes_settings_of_an_order(data):

@@ -38,6 +38,22 @@ static bool wants_memory_locked(const struct stk_engine_client *client);
 static bool waits_for_bytes_locked(const struct stk_engine_client *client);
 static bool drop_read_ahead_locked(struct stk_engine_client *client);
 
+/* Compressed shards without seek points have one order: from front to back. */
+static int check_sequential(const struct stoker_loader *loader,
+                            const struct stoker_loader_options *options, struct stoker_error *error)
+{
+    bool has_blocks = options->window_blocks > 0 || options->group_count > 1;
+    bool is_none = options->shuffle == STOKER_SHUFFLE_NONE || (!options->shuffle && !has_blocks);
+
+    return !loader->sequential || is_none
+               ? 0
+               : stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                          "compressed shards without seek points cannot be shuffled",
+                          "add seek points with 'stoker index --seek-points', pack them with "
+                          "'stoker pack', or use the order none",
+                          "'%.400s'", loader->dataset->options.urls[0]);
+}
+
 /* Sets the settings of the order that the caller left out. */
 static void choose_order(struct stoker_loader *loader, struct stoker_loader_options *options)
 {
@@ -71,6 +87,10 @@ static int resolve(struct stoker_loader *loader, struct stoker_loader_options *o
         stk_options_read(options, sizeof *options, offsetof(struct stoker_loader_options, shuffle),
                          given, "loader options", error);
 
+    if (status < 0) {
+        return status;
+    }
+    status = check_sequential(loader, options, error);
     if (status < 0) {
         return status;
     }

@@ -427,8 +427,8 @@ static int check(const struct stk_order_options *options, struct stoker_error *e
     if (options->group_count > 1 && blocks / options->group_count < STK_ORDER_GROUP_BLOCKS_MIN) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many groups for the data set",
                         "use fewer groups, or smaller blocks",
-                        "group_count %u, but %llu blocks allow at most %llu", options->group_count,
-                        (unsigned long long)blocks,
+                        "%u groups; %llu complete blocks: %llu groups at most",
+                        options->group_count, (unsigned long long)blocks,
                         (unsigned long long)stk_max(1, blocks / STK_ORDER_GROUP_BLOCKS_MIN));
     }
     return 0;

@@ -396,9 +396,9 @@ static const struct refused_row {
 } refused_rows[] = {
     {"good", 100, 5, 4, 5, STOKER_SHUFFLE_BLOCK, 0, ""},
     {"one group too many", 99, 5, 4, 5, STOKER_SHUFFLE_BLOCK, STOKER_ERROR_ARGUMENT,
-     "group_count 5, but 19 blocks allow at most 4"},
+     "5 groups; 19 complete blocks: 4 groups at most"},
     {"groups without blocks", 3, 5, 4, 2, STOKER_SHUFFLE_BLOCK, STOKER_ERROR_ARGUMENT,
-     "allow at most 1"},
+     "0 complete blocks: 1 groups at most"},
     {"groups do not matter", 3, 5, 4, 2, STOKER_SHUFFLE_FULL, 0, ""},
     {"most samples", STK_ORDER_SAMPLES_MAX, 5, 4, 5, STOKER_SHUFFLE_BLOCK, 0, ""},
     {"too many samples", STK_ORDER_SAMPLES_MAX + 1, 5, 4, 5, STOKER_SHUFFLE_NONE,

@@ -138,6 +138,12 @@ int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b
                         "use at most 2^27 samples in a step of all ranks", "two orders");
     }
     for (int i = 0; i < 2; i++) {
+        if (epochs > 0 && epochs - 1 > stk_schedule_epoch_max(&orders[i]->schedule)) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "an order has fewer epochs",
+                            "compare fewer epochs", "%llu epochs", (unsigned long long)epochs);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
         ids[i] = stk_alloc(stk_partition_stride(&orders[i]->partition), sizeof *ids[i]);
         status = status < 0 || !ids[i]
                      ? -ENOMEM

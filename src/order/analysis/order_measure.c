@@ -14,8 +14,10 @@
 
 #define MEASURED_STEPS 512u
 #define MEASURED_EPOCHS 8u
-#define MEASURED_MAX (1u << 20) /* samples of a step that are measured */
+#define MEASURED_MAX (1u << 20)            /* samples of a step that are measured */
+#define MEASURED_TOTAL (UINT64_C(1) << 22) /* samples of all steps; but a step an epoch */
 #define TRACE_DEFAULT (UINT64_C(1) << 24)
+#define TRACE_BLOCKS_MAX (UINT64_C(1) << 22) /* each one is a cache miss, or several */
 #define EPOCH_COUNTED 1u /* the caches contain the blocks of the previous epoch */
 
 /* Sums over the measured steps. */
@@ -27,6 +29,7 @@ struct sums {
 struct mixing {
     const struct stoker_order *order;
     uint64_t samples, block_samples; /* of an epoch */
+    uint64_t steps;                  /* that were measured */
     uint32_t part_count;
     uint64_t *sizes;            /* [part_count]: samples that a part has; owned, as the rest */
     struct sums *sums, all;     /* [part_count] */
@@ -94,6 +97,23 @@ static void measure_step(struct mixing *mixing, uint64_t count)
         measure_part(mixing, part, firsts[part + 1] - firsts[part]);
     }
     mixing->all.pairs += count * (count > 0 ? count - 1 : 0) / 2;
+    mixing->steps++;
+}
+
+/* Limits the samples that are measured, so that large steps take no longer. */
+static uint64_t most_steps(uint64_t size)
+{
+    return stk_max(stk_min(MEASURED_STEPS, MEASURED_TOTAL / stk_max(size, 1)), MEASURED_EPOCHS);
+}
+
+/* Returns the step that is measured. If few are, they lie in other places of each epoch. */
+static uint64_t step_at(uint64_t steps, uint64_t each, uint64_t epoch, uint64_t i)
+{
+    uint64_t first = i * steps / each;
+
+    return each == steps || each == MEASURED_STEPS / MEASURED_EPOCHS
+               ? first
+               : first + steps / each * (2 * epoch + 1) / (2 * MEASURED_EPOCHS);
 }
 
 static int measure_order(struct mixing *mixing, uint64_t size)
@@ -101,12 +121,12 @@ static int measure_order(struct mixing *mixing, uint64_t size)
     struct stk_order_parts_reader reader;
     uint64_t stride = stk_partition_stride(&mixing->order->partition);
     uint64_t steps = stk_max(mixing->samples / stride, 1);
-    uint64_t each = stk_min(steps, MEASURED_STEPS / MEASURED_EPOCHS);
+    uint64_t each = stk_min(steps, most_steps(size) / MEASURED_EPOCHS);
     int status = stk_order_parts_reader_init(&reader, mixing->order);
 
     for (uint64_t epoch = 0; epoch < MEASURED_EPOCHS && status == 0; epoch++) {
         for (uint64_t i = 0; i < each; i++) {
-            uint64_t position = i * steps / each * stride;
+            uint64_t position = step_at(steps, each, epoch, i) * stride;
             uint64_t count = stk_min(size, mixing->samples - position);
 
             for (uint64_t at = 0, piece; at < count; at += piece) {
@@ -127,7 +147,7 @@ static int measure_buffer(struct mixing *mixing, uint64_t buffer_samples, uint64
 {
     uint64_t stride = stk_partition_stride(&mixing->order->partition);
     uint64_t total = stk_min(mixing->samples, TRACE_DEFAULT), room = stk_min(buffer_samples, total);
-    uint64_t steps = stk_max(total / stride, 1), every = stk_max(steps / MEASURED_STEPS, 1);
+    uint64_t steps = stk_max(total / stride, 1), every = stk_max(steps / most_steps(size), 1);
     uint64_t *buffer = stk_alloc(room, sizeof *buffer), next = room, left = room;
 
     if (!buffer) {
@@ -223,6 +243,8 @@ static int measure_mixing(const struct stoker_order *order,
     }
     if (status == 0) {
         write_results(&mixing, options, measures);
+        measures->steps_measured = mixing.steps;
+        measures->step_samples_measured = size;
     }
     stk_free(mixing.visits);
     stk_free(mixing.sorted);
@@ -265,7 +287,8 @@ static int measure_trace(const struct stoker_order *order,
     struct stk_block_trace trace;
     int status;
 
-    if (order->partition.sample_count > options->walk_max) {
+    if (order->partition.sample_count > options->walk_max ||
+        stk_order_parts_blocks(order) > TRACE_BLOCKS_MAX) {
         return 0;
     }
     status = stk_block_trace_open(&trace, order, options->nodes, EPOCH_COUNTED);

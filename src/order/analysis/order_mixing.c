@@ -113,7 +113,7 @@ static void measure_batch(struct meter *meter, uint32_t rank, uint64_t position)
 {
     struct stk_partition partition = meter->order->partition;
     struct stoker_order_mixing *result = &meter->result;
-    uint64_t classes = 0, most = 0;
+    uint64_t classes = 0, most = 0, real = 0;
     uint32_t slots;
 
     partition.rank = rank;
@@ -124,11 +124,12 @@ static void measure_batch(struct meter *meter, uint32_t rank, uint64_t position)
         uint32_t of;
 
         stk_partition_place(&partition, meter->options.epoch, position, i, &place);
-        if (place.epoch != meter->options.epoch || place.position < position ||
+        if (!place.real || place.epoch != meter->options.epoch || place.position < position ||
             place.position - position >= meter->size) {
             continue; /* padding */
         }
         of = meter->classes[place.position - position];
+        real++;
         if (meter->batch_seen[of] != meter->batch) {
             meter->batch_seen[of] = meter->batch;
             meter->batch_counts[of] = 0;
@@ -136,12 +137,12 @@ static void measure_batch(struct meter *meter, uint32_t rank, uint64_t position)
         }
         most = stk_max(most, ++meter->batch_counts[of]);
     }
-    if (slots > 0) {
+    if (real > 0) {
         result->batch_classes_min =
             meter->batches ? stk_min(result->batch_classes_min, classes) : classes;
-        result->batch_share_max = result->batch_share_max * slots > (double)most
+        result->batch_share_max = result->batch_share_max * (double)real > (double)most
                                       ? result->batch_share_max
-                                      : (double)most / slots;
+                                      : (double)most / (double)real;
         meter->classes_sum += classes;
         meter->batches++;
     }

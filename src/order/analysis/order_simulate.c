@@ -225,6 +225,12 @@ static int check_options(const struct stoker_order *order,
     uint64_t stride = stk_partition_stride(partition), groups = partition->group_count;
     const char *advice = NULL;
 
+    if (options->epoch > stk_schedule_epoch_max(&order->schedule)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such epoch",
+                        "simulate an earlier one", "epoch %llu, the last one is %llu",
+                        (unsigned long long)options->epoch,
+                        (unsigned long long)stk_schedule_epoch_max(&order->schedule));
+    }
     if (!stk_schedule_is_plain(&order->schedule)) {
         if (partition->world_size % options->nodes != 0) {
             advice = "give a number of nodes that divides the ranks";

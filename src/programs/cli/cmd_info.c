@@ -4,6 +4,7 @@
 #include "programs/cli/command.h"
 #include "programs/cli/info_filesystem.h"
 #include "programs/cli/info_location.h"
+#include "programs/cli/order_args.h"
 #include "programs/cli/order_labels.h"
 #include "programs/cli/terminal.h"
 #include "programs/cli/token_report.h"
@@ -184,7 +185,7 @@ static int measure_mixing(const struct args *args, struct stoker_dataset *datase
         .group_count = (uint32_t)facts->groups,
     };
 
-    if (facts->shuffle == STOKER_SHUFFLE_TWO_LEVEL) {
+    if (facts->shuffle == STOKER_SHUFFLE_TWO_LEVEL || facts->dataset.sample_count == 0) {
         facts->mixing = (struct stoker_mixing){.struct_size = sizeof facts->mixing};
         return EXIT_FINE;
     }
@@ -207,7 +208,8 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
         .shuffle = args->shuffle,
     };
 
-    int status = command_open_dataset(args, &engine, &dataset);
+    int status = command_open_dataset(args, &engine, &dataset), checked;
+    bool is_refused;
     if (status != EXIT_FINE) {
         return status;
     }
@@ -217,7 +219,7 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     info_location_open(&locations, engine, args);
     choose_order(&facts);
     if (facts.dataset.sequential) {
-        facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does for sequential shards */
+        facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader; order_check refuses other ones */
     }
     facts.batch_bytes = facts.batch * facts.image * facts.image * 3 * args_dtype_bytes(facts.dtype);
     facts.batches_ahead = AHEAD_BYTES / facts.batch_bytes;
@@ -227,7 +229,9 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     for (size_t i = 0; i < sizeof facts.dataset.identity; i++) {
         snprintf(facts.identity + 2 * i, 3, "%02x", facts.dataset.identity[i]);
     }
-    status = measure_mixing(args, dataset, &facts);
+    checked = order_check(&command_info, args, dataset, &facts.dataset);
+    is_refused = checked != EXIT_FINE && facts.dataset.sample_count > 0;
+    status = is_refused ? checked : measure_mixing(args, dataset, &facts);
     if (status == EXIT_FINE && args->json) {
         facts_print_json(&facts, dataset, filesystems, &locations);
     } else if (status == EXIT_FINE) {
@@ -237,6 +241,7 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     }
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
+    status = status == EXIT_FINE ? checked : status;
     status = status == EXIT_FINE ? info_location_status(&locations) : status;
     return status != EXIT_FINE ? status : info_filesystem_status(filesystems);
 }
@@ -277,11 +282,12 @@ static void facts_print(const struct facts *facts)
     jpeg_index_print_used(dataset);
     skipped_print(dataset);
     printf("order\n");
-    printf("  version     %d, %s shuffle%s\n", STOKER_ORDER_VERSION,
-           args_shuffle_name(facts->shuffle),
-           !facts->is_default || dataset->sequential ? ""
-           : dataset->random_reads_free              ? ": reads in any order cost no more here"
-                                                     : ": the window fills half of the memory");
+    printf(
+        "  version     %d, %s shuffle%s\n", STOKER_ORDER_VERSION, args_shuffle_name(facts->shuffle),
+        dataset->sequential  ? ": compressed shards are read front to back; 'stoker pack' shuffles"
+        : !facts->is_default ? ""
+        : dataset->random_reads_free ? ": reads in any order cost no more here"
+                                     : ": the window fills half of the memory");
     printf("  block       %s samples\n", term_count(a, dataset->block_samples));
     if (facts->shuffle == STOKER_SHUFFLE_BLOCK) {
         printf("  window      %s blocks: %s samples are mixed\n", term_count(a, facts->window),

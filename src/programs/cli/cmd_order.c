@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define EPOCHS_DEFAULT 3
+#define EPOCHS_MAX 1000000u
 #define SLOTS 256
 #define KEY_BYTES 4097
 
@@ -52,6 +53,10 @@ static int run(struct args *args)
                           "use one of --at, --find, --diff, --verify and --simulate; --rank needs "
                           "--at");
     }
+    if (args->epochs > EPOCHS_MAX || args->epochs > UINT64_MAX - args->epoch) {
+        return term_usage("order", "too many epochs", NULL,
+                          "use at most 1,000,000 --epochs, the last of which is before 2^64");
+    }
     status = setup_open(&setup, args);
     if (status == EXIT_FINE) {
         status = args->at         ? list(&setup)
@@ -80,6 +85,10 @@ static int setup_open(struct order_setup *setup, const struct args *args)
             return status;
         }
         stoker_dataset_info(setup->dataset, &setup->info);
+        status = order_check(&command_order, args, setup->dataset, &setup->info);
+        if (status != EXIT_FINE) {
+            return status;
+        }
     } else {
         setup->info.sample_count = args->samples;
         setup->info.block_samples = 1;
@@ -153,6 +162,15 @@ static int slot_print(const struct order_setup *setup, const struct stoker_slot 
     return EXIT_FINE;
 }
 
+static int fail_epoch(uint64_t epoch)
+{
+    char text[TERM_NUMBER_BYTES];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)epoch);
+    return term_usage("order", "there is no such epoch", text,
+                      "epochs count from 0 to 2^63 - 1; of a mix or selected samples, up to fewer");
+}
+
 static int list(struct order_setup *setup)
 {
     struct stoker_slot slots[SLOTS];
@@ -175,6 +193,10 @@ static int list(struct order_setup *setup)
             return status;
         }
         skip += (uint64_t)count;
+    }
+    if (count == STOKER_ERROR_ARGUMENT && step < stoker_order_steps(setup->order, args->epoch) &&
+        (!args->rank || rank < order_settings(setup, args).world_size)) {
+        return fail_epoch(args->epoch);
     }
     if (count < 0) {
         snprintf(advice, sizeof advice,
@@ -212,9 +234,13 @@ static int find_in_epoch(struct order_setup *setup, uint64_t epoch, uint64_t sam
                    (unsigned long long)sample);
         }
     }
-    return found == STOKER_ERROR_ARGUMENT ? term_usage("order", "there is no such sample",
-                                                       setup->args->find, "samples count from 0")
-                                          : status;
+    if (found != STOKER_ERROR_ARGUMENT) {
+        return status;
+    }
+    return sample < order_settings(setup, setup->args).sample_count
+               ? fail_epoch(epoch)
+               : term_usage("order", "there is no such sample", setup->args->find,
+                            "samples count from 0");
 }
 
 /* In each of the requested epochs. */
@@ -369,6 +395,9 @@ static int diff(struct order_setup *setup)
                           "repeat-distance, epoch-samples, "
                           "mix-end and mix-epoch, like seed=1,window-blocks=128; mix, subset, "
                           "weights, balance or curriculum must be the last");
+    }
+    if (status == EXIT_FINE && setup->dataset) {
+        status = order_check(&command_order, &changed, setup->dataset, &setup->info);
     }
     status = status != EXIT_FINE ? status
                                  : order_mix_open(setup, &changed); /* of the other configuration */

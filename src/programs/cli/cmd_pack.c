@@ -302,7 +302,11 @@ static void report_json(const char *destination, const struct stoker_pack_progre
     json_u64("samples", progress->samples_done);
     json_u64("bytes", progress->bytes_done);
     json_str("order", progress->shuffled ? "shuffled" : "source");
-    json_u64("seed", progress->seed);
+    if (progress->shuffled) {
+        json_u64("seed", progress->seed);
+    } else {
+        json_none("seed");
+    }
     json_u64("shards_kept", progress->shards_resumed);
     json_u64("samples_kept", progress->samples_resumed);
     json_u64("resized", progress->resized);

@@ -40,8 +40,8 @@ struct stoker_order_options order_settings(const struct order_setup *setup, cons
         options.shard_ends = setup->shard_ends;
         options.shard_count = setup->info.shard_count;
     }
-    if (setup->info.sequential) {
-        options.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does for sequential shards */
+    if (setup->info.sequential && !args->shuffle) {
+        options.shuffle = STOKER_SHUFFLE_NONE; /* as a loader; order_check refuses other ones */
     }
     return options;
 }
@@ -54,6 +54,32 @@ int order_open(const struct order_setup *setup, const struct args *args,
     int status = stoker_order_open(order_out, &options, &error);
 
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
+int order_check(const struct command *command, const struct args *args,
+                const struct stoker_dataset *dataset, const struct stoker_dataset_info *info)
+{
+    bool has_blocks = args->window_blocks > 0 || args->home_groups > 1;
+    uint64_t end;
+
+    if (info->sample_count == 0) {
+        term_fail("the data set has no samples", args->paths[0], "check what the file is");
+        return EXIT_FINDINGS;
+    }
+    if (info->sequential && args->shuffle != STOKER_SHUFFLE_NONE && (args->shuffle || has_blocks)) {
+        term_fail(
+            "compressed shards without seek points cannot be shuffled", args->paths[0],
+            "add seek points with 'stoker index --seek-points', pack them with 'stoker pack', "
+            "or use --shuffle none");
+        return EXIT_FINDINGS;
+    }
+    if (args->shuffle == STOKER_SHUFFLE_TWO_LEVEL &&
+        stoker_dataset_shard_ends(dataset, 0, 1, &end) < 0) {
+        return term_usage(command->name, "a folder of files has no shards for --shuffle two-level",
+                          args->paths[0],
+                          "use --shuffle full or block, or pack the folder with 'stoker pack'");
+    }
+    return EXIT_FINE;
 }
 
 bool order_take_number(const char **text, const char *ends, uint64_t *value_out)

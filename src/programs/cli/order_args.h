@@ -40,6 +40,10 @@ struct stoker_order_options order_settings(const struct order_setup *setup,
  * status. */
 int order_open(const struct order_setup *setup, const struct args *args,
                struct stoker_order **order_out);
+/* Checks that the data set has samples, and the order of --shuffle. Prints an error. Returns an
+ * exit status. */
+int order_check(const struct command *command, const struct args *args,
+                const struct stoker_dataset *dataset, const struct stoker_dataset_info *info);
 /* Parses a number that is followed by one of `ends` or by the end of the text, and moves *text past
  * it. Returns false if there is none. */
 bool order_take_number(const char **text, const char *ends, uint64_t *value_out);

@@ -133,6 +133,10 @@ void order_labels_print(const struct stoker_mixing *mixing)
     if (!mixing->note[0]) {
         return;
     }
+    if (mixing->steps == 0) {
+        printf("\nmixing of labels: %s\n", mixing->note);
+        return;
+    }
     printf("\n%-34s  %20s  %20s  %20s\n", "mixing of labels", "this order", "", "full permutation");
     row("classes of a batch, mean", mixing->batch_classes, mixing->full_batch_classes, 1);
     row("  fewest", (double)mixing->batch_classes_min, (double)mixing->full_batch_classes_min, 0);

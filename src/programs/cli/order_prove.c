@@ -1,6 +1,7 @@
 /* stoker order --verify and --simulate: verification by enumeration. */
 #include "programs/cli/order_prove.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/order_table.h"
 #include "programs/cli/terminal.h"
 
@@ -8,6 +9,7 @@
 
 #define PROOF_EPOCHS 2
 #define HISTORIES_DEFAULT 20
+#define EPOCHS_MAX 64 /* the library refuses more */
 #define WORLDS_MAX 64
 #define WORLDS_DEFAULT 8
 #define DIVISORS_MAX 65536 /* limit of the search for divisors */
@@ -237,11 +239,47 @@ static void proof_print_json(const struct proof *proof)
     json_close('}');
 }
 
+/* Refuses a proof that needs more memory than the budget has: 2 bytes a sample for each epoch, and
+ * 2 more. */
+static int check_memory(const struct proof *proof)
+{
+    const struct args *args = proof->setup->args;
+    struct stoker_engine_info info = {.struct_size = sizeof info};
+    struct stoker_engine *engine = proof->setup->engine;
+    uint64_t samples = order_settings(proof->setup, args).sample_count;
+    double bytes = 2. * (double)samples * ((double)proof->epochs + 1);
+    char what[160], where[80], advice[160], a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES],
+        c[TERM_NUMBER_BYTES];
+    int status = engine ? EXIT_FINE : command_open_engine(args, &engine);
+
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    stoker_engine_info(engine, &info);
+    if (!proof->setup->engine) {
+        stoker_engine_close(engine);
+    }
+    if (bytes <= (double)info.memory_bytes_max) {
+        return EXIT_FINE;
+    }
+    snprintf(what, sizeof what, "order: cannot verify an order: it needs %s, the budget is %s",
+             term_bytes(c, bytes < 1e19 ? (uint64_t)bytes : UINT64_MAX),
+             term_bytes(a, info.memory_bytes_max));
+    snprintf(where, sizeof where, "%llu samples in %llu epochs", (unsigned long long)samples,
+             (unsigned long long)proof->epochs);
+    snprintf(advice, sizeof advice,
+             "verify at most %s samples, or fewer epochs, raise --memory, or use --simulate",
+             term_count(b, info.memory_bytes_max / 2 / (proof->epochs + 1)));
+    term_fail(what, where, advice);
+    return EXIT_ENVIRONMENT;
+}
+
 int order_verify(const struct order_setup *setup)
 {
     struct proof proof = {.setup = setup, .begin_ns = term_clock_ns()};
     int status = parse(&proof);
 
+    status = status == EXIT_FINE && proof.epochs <= EPOCHS_MAX ? check_memory(&proof) : status;
     status = status == EXIT_FINE ? prove(&proof) : status;
     if (status != EXIT_FINE) {
         return status;

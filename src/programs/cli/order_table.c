@@ -105,6 +105,12 @@ static void table_print(const struct order_setup *setup, const struct column *co
     ROW("batch mates of one block", cell_share(m->same_block, true))
     ROW("with a neighbour on disk in batch", cell_share(m->neighbours, true))
 #undef ROW
+    if (columns[0].measures.steps_measured > 0) {
+        printf("\nThe last four rows are measured in %s steps",
+               term_count(a, columns[0].measures.steps_measured));
+        printf(" of %s samples, in 8 epochs.",
+               term_count(b, columns[0].measures.step_samples_measured));
+    }
     printf("\n");
 }
 
@@ -128,6 +134,8 @@ static void measures_print_json(const char *name, const struct stoker_order_meas
     json_double("displacement", m->displacement);
     json_double("same_block", m->same_block);
     json_double("neighbours", m->neighbours);
+    json_u64("steps_measured", m->steps_measured);
+    json_u64("step_samples_measured", m->step_samples_measured);
 }
 
 static void table_print_json(const struct order_setup *setup, const struct column *columns,
@@ -257,6 +265,16 @@ static int measure(struct order_setup *setup, struct column *column, uint64_t bu
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
 }
 
+static void draw_progress(double share, const char *name)
+{
+    char text[64];
+
+    if (term_is_live()) {
+        snprintf(text, sizeof text, "measuring: %s", name);
+        term_live(share, text);
+    }
+}
+
 int order_report(struct order_setup *setup)
 {
     struct stoker_order_measures *parts = calloc(PARTS_MAX, sizeof *parts);
@@ -268,6 +286,7 @@ int order_report(struct order_setup *setup)
 
     first = &columns[0].measures;
     for (size_t i = 0; i < count && status == EXIT_FINE; i++) {
+        draw_progress((double)i / (double)(count + 1), columns[i].name);
         /* As many samples as the windows of all nodes. */
         uint64_t buffer_samples = columns[i].is_buffer
                                       ? first->window_blocks_max * first->nodes *
@@ -282,8 +301,10 @@ int order_report(struct order_setup *setup)
     if (status == EXIT_FINE) {
         const struct stoker_order_options options = order_settings(setup, setup->args);
 
+        draw_progress((double)count / (double)(count + 1), "labels");
         status = order_labels_measure(setup->args, setup->dataset, &setup->info, &options, &mixing);
     }
+    term_live_end();
     if (status == EXIT_FINE && setup->args->json) {
         table_print_json(setup, columns, count, parts, &mixing);
     } else if (status == EXIT_FINE) {

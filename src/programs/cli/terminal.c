@@ -303,6 +303,12 @@ void json_bool(const char *key, bool value)
     fputs(value ? "true" : "false", stdout);
 }
 
+void json_none(const char *key)
+{
+    json_key(key);
+    fputs("null", stdout);
+}
+
 static void check_stdout(void)
 {
     if (!term.closed) {

@@ -64,5 +64,6 @@ void json_str(const char *key, const char *text);
 void json_u64(const char *key, uint64_t value);
 void json_double(const char *key, double value); /* null if not finite */
 void json_bool(const char *key, bool value);
+void json_none(const char *key); /* null; jansson has a json_null() */
 
 #endif

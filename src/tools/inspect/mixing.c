@@ -177,6 +177,21 @@ static int complete(struct stoker_order_options *order, const struct stoker_mixi
     return 0;
 }
 
+/* Returns true, with a note, if an epoch has no full step, and its tail drops the samples. */
+static bool find_no_step(const struct stoker_order_options *order, struct stoker_mixing *mixing)
+{
+    uint64_t size = (uint64_t)order->batch_size * stk_max(order->world_size, 1);
+    bool drops = !order->tail || order->tail == STOKER_TAIL_DROP;
+
+    if (!drops || order->mix || order->sampling || order->sample_count >= size) {
+        return false;
+    }
+    snprintf(mixing->note, sizeof mixing->note,
+             "an epoch has 0 full steps of %llu samples: use a smaller batch, or the tail keep",
+             (unsigned long long)size);
+    return true;
+}
+
 int stoker_mixing_measure(const struct stoker_mixing_options *given,
                           struct stoker_mixing *mixing_out, struct stoker_error *error)
 {
@@ -194,6 +209,9 @@ int stoker_mixing_measure(const struct stoker_mixing_options *given,
     status = status < 0 ? status : complete(&order, &options, error);
     if (status < 0) {
         return status;
+    }
+    if (find_no_step(&order, &mixing)) {
+        return stk_options_write_output(mixing_out, &mixing, sizeof mixing, "mixing", error);
     }
     labels.dataset = options.dataset;
     labels.given = options.labels;

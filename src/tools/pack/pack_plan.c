@@ -29,12 +29,13 @@ int stk_pack_plan_open(struct stk_pack_plan *plan, struct stoker_dataset *datase
     plan->sample_count = order.sample_count = stk_index_samples(dataset->index);
     if (plan->sample_count == 0) {
         return stk_fail(error, STOKER_ERROR_EMPTY, "the source has no samples",
-                        "check what the file is", "source");
+                        "check what the file is", "'%.400s'", dataset->options.urls[0]);
     }
     if (plan->shuffled && stk_index_is_sequential(dataset->index)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
                         "compressed shards can only be read front to back, not shuffled",
-                        "pack them in their order first, then shuffle the result", "source");
+                        "pack them with --keep-order, then pack the result with --shuffle",
+                        "'%.400s'", dataset->options.urls[0]);
     }
     status = stk_foreign_index_require_verified(dataset->index, error);
     status = status < 0 ? status : stk_order_init(&plan->order, &order, error);

@@ -564,17 +564,27 @@ static void test_every_allocation(void)
 /* Close in the middle: returns soon, and complete shards stay. */
 static void test_close(void)
 {
-    struct stoker_pack_options options = {
-        .struct_size = sizeof options, .destination = destination, .shard_bytes = SHARD_BYTES};
+    struct stoker_pack_options options = {.struct_size = sizeof options,
+                                          .destination = destination,
+                                          .shuffle = STOKER_SHUFFLE_NONE, /* as usual */
+                                          .shard_bytes = SHARD_BYTES};
     struct stk_io *world;
     struct stoker_engine *engine = open_engine(&world, 1);
     struct stoker_dataset *dataset = NULL;
     struct stoker_pack *work = NULL;
     struct stoker_pack_progress progress;
     struct stoker_error error = {0};
+    int status;
 
     make_folder(world);
     T_EQ("open", open_source(engine, folder, &dataset, &error), 0);
+    T_EQ("begin", stoker_pack_open(&work, dataset, &options, &error), 0);
+    stoker_pack_stop(work);
+    while ((status = stoker_pack_next(work, 1000, NULL, &error)) == 1) {
+    }
+    stoker_pack_stop(work); /* once more is fine */
+    T_EQ("0 means complete", is_there(world, destination), status == 0);
+    stoker_pack_close(work);
     for (int i = 0; i < 3; i++) {
         T_EQ("begin", stoker_pack_open(&work, dataset, &options, &error), 0);
         stoker_pack_close(work);

@@ -395,6 +395,21 @@ static int write_index(struct stk_staging *staging, struct stk_index *index,
     return status;
 }
 
+/* The settings of the plan, as the manifest has them: an order of the source has no seed. NULL if
+ * memory is exhausted. */
+static json_t *manifest_settings(const struct stk_staging *staging)
+{
+    json_t *settings = json_copy(staging->settings);
+    const char *order = json_string_value(json_object_get(settings, "order"));
+
+    if (order && strcmp(order, "source") == 0 &&
+        json_object_set_new(settings, "seed", json_null()) < 0) {
+        json_decref(settings);
+        return NULL;
+    }
+    return settings;
+}
+
 /* Writes the index and the manifest of the finished shards; the manifest is last, and says that all
  * is complete: stk_index_write has synced the folder before, with the names of all shards. */
 static int write_contents(struct stk_staging *staging, const struct stk_staging_content *content,
@@ -406,9 +421,10 @@ static int write_contents(struct stk_staging *staging, const struct stk_staging_
     struct stk_index *index = NULL;
     char name[STK_SHARD_NAME_MAX];
     char *path = stk_staging_path(staging->directory, STK_MANIFEST_NAME, ""), *text = NULL;
+    json_t *settings = manifest_settings(staging);
     size_t bytes = 0;
-    int status = path ? stk_manifest_begin(&manifest, staging->settings, error)
-                      : stk_fail_memory(error, "'%.400s'", staging->directory);
+    int status = path && settings ? stk_manifest_begin(&manifest, settings, error)
+                                  : stk_fail_memory(error, "'%.400s'", staging->directory);
 
     status = status < 0 ? status : stk_index_open(&index, &options, error);
     for (uint64_t i = 0; status == 0 && i < content->shard_count; i++) {
@@ -426,6 +442,7 @@ static int write_contents(struct stk_staging *staging, const struct stk_staging_
     status = status < 0 ? status : stk_staging_write_file(staging->io, path, text, bytes, error);
     stk_index_close(index);
     stk_manifest_deinit(&manifest);
+    json_decref(settings);
     stk_free(text);
     stk_free(path);
     return status;
