@@ -50,6 +50,8 @@ def test_one_order_of_compressed_shards(data, words):
         assert "cannot be shuffled" in text and "stoker index --seek-points" in text
     text = run("order", data / "gz", "--diff", "shuffle=full", status=1)
     assert "cannot be shuffled" in text
+    text = run("order", data / "gz", data / "folder", "--mix", "1,1", status=1)
+    assert "cannot be mixed" in text
 
 
 @pytest.mark.parametrize("options", [{"shuffle": "full"}, {"shuffle": "two-level"},

@@ -66,6 +66,12 @@ int order_check(const struct command *command, const struct args *args,
         term_fail("the data set has no samples", args->paths[0], "check what the file is");
         return EXIT_FINDINGS;
     }
+    if (info->sequential && args->mix) {
+        term_fail(
+            "compressed shards without seek points cannot be mixed", args->paths[0],
+            "add seek points with 'stoker index --seek-points', or pack them with 'stoker pack'");
+        return EXIT_FINDINGS;
+    }
     if (info->sequential && args->shuffle != STOKER_SHUFFLE_NONE && (args->shuffle || has_blocks)) {
         term_fail(
             "compressed shards without seek points cannot be shuffled", args->paths[0],
