@@ -169,3 +169,4 @@ def test_words_of_pack(data, tmp_path):
 def test_words_of_groups(data):
     text = run("order", data / "folder", "--home-groups", 2, "--shuffle", "block", status=2)
     assert "0 complete blocks: 1 groups at most" in text
+    assert "1 groups at most" in run("info", data / "folder", "--home-groups", 2, status=2)

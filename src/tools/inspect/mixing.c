@@ -211,7 +211,13 @@ int stoker_mixing_measure(const struct stoker_mixing_options *given,
         return status;
     }
     if (find_no_step(&order, &mixing)) {
-        return stk_options_write_output(mixing_out, &mixing, sizeof mixing, "mixing", error);
+        struct stoker_order *opened = NULL;
+
+        status = stoker_order_open(&opened, &order, error); /* checks the settings */
+        stoker_order_close(opened);
+        return status < 0
+                   ? status
+                   : stk_options_write_output(mixing_out, &mixing, sizeof mixing, "mixing", error);
     }
     labels.dataset = options.dataset;
     labels.given = options.labels;
