@@ -153,8 +153,10 @@ struct stoker_token_loader_options {
     uint32_t order_version; /* 1 or 2; default: the newest, STOKER_ORDER_VERSION */
     /* enum stoker_on_error. Raise (default), or skip: a row that cannot be read (a damaged frame of
      * a compressed file or entry of an index, a token that is not below vocab_size) becomes padding
-     * without labels (a document: no tokens), its mask is 0, and it is listed and counted. Errors
-     * of a disk or a store, and files that changed, are raised. Not for tokens in memory. */
+     * without labels (a document: no tokens), its mask is 0, and it is listed and counted. No
+     * document ends in tokens that cannot be read. Errors of a disk or a store, files that changed,
+     * and compressed files whose number of tokens is unknown are raised. Not for tokens in memory.
+     */
     uint32_t on_error;
     uint64_t bad_samples_max; /* with skip: rows that may be bad, then STOKER_ERROR_LIMIT; 0: no
                                  limit */

@@ -186,6 +186,9 @@ static int open_source(struct stk_pack_read *reader, const struct stk_pack_piece
         status = stk_dataset_open_stream(&reader->stream, dataset, shard, error);
         reader->stream_shard = shard;
     }
+    if (status == 0 && !source_shard->file && stk_dataset_has_headers(dataset, shard)) {
+        status = stk_dataset_check_sample(dataset, shard, reader->sample, reader->stream, error);
+    }
     source_shard->open = status == 0;
     return status;
 }
