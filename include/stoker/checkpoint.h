@@ -143,6 +143,7 @@ struct stoker_checkpoint_part {
     uint64_t shared_bytes;         /* of the file with unchanged tensors; 0: there is none */
     uint8_t shared_root[32];
     char shared_name[80];
+    uint64_t tensor_count; /* of both files; 0: unknown */
 };
 /* After next() returned 0. Any thread. */
 STOKER_API int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,

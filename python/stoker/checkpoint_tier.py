@@ -187,7 +187,7 @@ class Tier:
             parts += b"".join((n if rank == 0 else 0).to_bytes(4, "little") for n in numbers)
             unchanged = sent[ranks + rank : ranks + rank + 1]  # the files that steps share
             named, size, root = unchanged[0] if unchanged else (bytes(_NAME), bytes(8), "00" * 32)
-            parts += size + bytes.fromhex(root) + named
+            parts += size + bytes.fromhex(root) + named + bytes(8)  # number of tensors: unknown
         values = json.dumps(manifest["values"]) if manifest.get("values") else None
         writer = _stoker.CheckpointWriter(self._engine._native, self.main)
         try:

@@ -223,7 +223,8 @@ static int run_convert(struct stoker_checkpoint_task *convert,
     if (status < 0) {
         return status;
     }
-    status = stoker_checkpoint_info(source, &info, error);
+    status = stk_checkpoint_need_all(source, error);
+    status = status < 0 ? status : stoker_checkpoint_info(source, &info, error);
     status = status < 0 ? status : stk_convert_plan(&plan, source, error);
     atomic_store(&convert->bytes, plan.bytes);
     if (status == 0) {

@@ -78,11 +78,14 @@ static int copy_files(const struct stk_checkpoint_task *task,
         memset(manifest.files[i].name, 0, sizeof manifest.files[i].name);
         snprintf(manifest.files[i].name, sizeof manifest.files[i].name, "%s",
                  sinks[i].names[STK_SAVE_SHARD]);
-        status = stk_sink_open(&sinks[i], error);
+        status = stk_checkpoint_need(source, i, error);
+        status = status < 0 ? status : stk_sink_open(&sinks[i], error);
         status = status < 0 ? status : copy_one(task, source, &source->files[i], &sinks[i], error);
         atomic_fetch_add(task->files_done, status == 0);
     }
     if (status == 0) {
+        manifest.tensors = stk_max(source->tensor_count, 1);
+        stk_checkpoint_index_step(place, task->engine, &manifest, id);
         status = stk_checkpoint_commit_step(place, &manifest, id, error);
         for (uint64_t i = 0; i < source->file_count; i++) {
             sinks[i].manifest_sent = status != -EEXIST;

@@ -98,6 +98,7 @@ static int replace_file(const struct stk_checkpoint_task *task,
     }
     sink.file_bytes[STK_SAVE_SHARD] = part->bytes;
     snprintf(sink.names[STK_SAVE_SHARD], sizeof sink.names[0], "%s", part->name);
+    status = status < 0 ? status : stk_checkpoint_need(source, other, error);
     copy.file = &source->files[other];
     copy.damaged = open_damaged(place, part->name);
     status = status < 0 ? status : stk_sink_open(&sink, error);

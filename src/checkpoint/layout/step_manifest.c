@@ -67,6 +67,21 @@ static char *print_values(const json_t *values)
     return text;
 }
 
+/* Reads an entry of a file. Returns false if it is not valid. */
+static bool parse_entry(const json_t *entry, struct stoker_checkpoint_part *file)
+{
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    const char *root = json_string_value(json_object_get(entry, "root"));
+
+    if (json_object_size(entry) != 3 || !name || !stk_step_manifest_is_file_name(name) || !root ||
+        strlen(root) != 64 || !stk_hex_decode(root, file->root, 32) ||
+        !number_of(entry, "bytes", INT64_MAX, &file->bytes)) {
+        return false;
+    }
+    memcpy(file->name, name, strlen(name) + 1);
+    return true;
+}
+
 static int parse_files(struct stk_step_manifest *manifest, const json_t *files,
                        struct stoker_error *error)
 {
@@ -80,17 +95,9 @@ static int parse_files(struct stk_step_manifest *manifest, const json_t *files,
         return stk_fail_memory(error, "manifest");
     }
     for (size_t i = 0; i < count; i++) {
-        const json_t *entry = json_array_get(files, i);
-        const char *name = json_string_value(json_object_get(entry, "name"));
-        const char *root = json_string_value(json_object_get(entry, "root"));
-        struct stoker_checkpoint_part *file = &manifest->files[i];
-
-        if (json_object_size(entry) != 3 || !name || !stk_step_manifest_is_file_name(name) ||
-            !root || strlen(root) != 64 || !stk_hex_decode(root, file->root, 32) ||
-            !number_of(entry, "bytes", INT64_MAX, &file->bytes)) {
+        if (!parse_entry(json_array_get(files, i), &manifest->files[i])) {
             return fail(error, "a file has an invalid name, length or hash", i);
         }
-        memcpy(file->name, name, strlen(name) + 1);
         manifest->file_count++;
     }
     return 0;
@@ -109,6 +116,7 @@ static int parse_root(struct stk_step_manifest *manifest, const json_t *root,
 {
     const json_t *format = json_object_get(root, "format");
     const json_t *values = json_object_get(root, "values");
+    const json_t *index = json_object_get(root, "index");
     uint64_t version, ranks;
 
     if (!json_is_string(format) || strcmp(json_string_value(format), FORMAT) != 0 ||
@@ -125,6 +133,9 @@ static int parse_root(struct stk_step_manifest *manifest, const json_t *root,
         !number_of(root, "ranks", STK_STEP_MANIFEST_FILES_MAX, &ranks) || ranks == 0 ||
         !json_is_object(values) || !parse_counts(manifest, json_object_get(root, "counts"))) {
         return fail(error, "step, ranks, values or counts are missing", 0);
+    }
+    if (index && !parse_entry(index, &manifest->index)) {
+        return fail(error, "the index has an invalid name, length or hash", 0);
     }
     manifest->ranks = (uint32_t)ranks;
     manifest->values = print_values(values);
@@ -175,6 +186,15 @@ void stk_step_manifest_deinit(struct stk_step_manifest *manifest)
     *manifest = (struct stk_step_manifest){0};
 }
 
+static void add_entry(struct stk_json_text *json, const struct stoker_checkpoint_part *file)
+{
+    char digits[65];
+
+    stk_hex(file->root, 32, digits);
+    stk_json_text_print(json, "{\"bytes\":%llu,\"name\":\"%s\",\"root\":\"%s\"}",
+                        (unsigned long long)file->bytes, file->name, digits);
+}
+
 static int add_values(struct stk_json_text *json, const char *values, struct stoker_error *error)
 {
     json_t *object = json_loads(values ? values : "{}", JSON_REJECT_DUPLICATES, NULL);
@@ -210,14 +230,17 @@ int stk_step_manifest_text(const struct stk_step_manifest *manifest, char **text
     }
     stk_json_text_print(&json, "\"files\":[");
     for (uint64_t i = 0; i < manifest->file_count; i++) {
-        const struct stoker_checkpoint_part *file = &manifest->files[i];
-
-        stk_hex(file->root, 32, digits);
-        stk_json_text_print(&json, "%s{\"bytes\":%llu,\"name\":\"%s\",\"root\":\"%s\"}",
-                            i > 0 ? "," : "", (unsigned long long)file->bytes, file->name, digits);
+        stk_json_text_print(&json, i > 0 ? "," : "");
+        add_entry(&json, &manifest->files[i]);
     }
-    stk_json_text_print(&json, "],\"format\":\"" FORMAT "\",\"ranks\":%u,\"step\":%llu,\"values\":",
-                        manifest->ranks, (unsigned long long)manifest->step);
+    stk_json_text_print(&json, "],\"format\":\"" FORMAT "\",");
+    if (manifest->index.name[0]) {
+        stk_json_text_print(&json, "\"index\":");
+        add_entry(&json, &manifest->index);
+        stk_json_text_print(&json, ",");
+    }
+    stk_json_text_print(&json, "\"ranks\":%u,\"step\":%llu,\"values\":", manifest->ranks,
+                        (unsigned long long)manifest->step);
     status = add_values(&json, manifest->values, error);
     stk_json_text_print(&json, ",\"version\":%d}\n", VERSION);
     if (status == 0 && json.failed) {

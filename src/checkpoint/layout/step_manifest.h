@@ -4,11 +4,12 @@
  *    "files":[{"bytes":9,"name":"shard-00000.safetensors","root":"..."}],
  *    "format":"stoker-checkpoint","ranks":1,"step":1000,"values":{"loss":1.5},"version":1}
  *
- * One line, sorted keys but for the first, no spaces, a newline at the end. The root is the SHA-256
- * of all bytes behind `{"root":"...",`: the first STK_STEP_MANIFEST_HEAD_BYTES. The same step gives
- * the same bytes. Untrusted input: names must be plain file names, numbers in bounds.
- * Owner: the caller. Threads: any after parse. Memory: 200 bytes a file.
- * Bound: STK_STEP_MANIFEST_BYTES_MAX of text, STK_STEP_MANIFEST_FILES_MAX. */
+ * A step with many tensors has "index":{"bytes":9,"name":"stoker.index","root":"..."}, too: see
+ * name_index.h. One line, sorted keys but for the first, no spaces, a newline at the end. The root
+ * is the SHA-256 of all bytes behind `{"root":"...",`: the first STK_STEP_MANIFEST_HEAD_BYTES. The
+ * same step gives the same bytes. Untrusted input: names must be plain file names, numbers in
+ * bounds. Owner: the caller. Threads: any after parse. Memory: 200 bytes a file. Bound:
+ * STK_STEP_MANIFEST_BYTES_MAX of text, STK_STEP_MANIFEST_FILES_MAX. */
 #ifndef CHECKPOINT_LAYOUT_STEP_MANIFEST_H
 #define CHECKPOINT_LAYOUT_STEP_MANIFEST_H
 
@@ -28,6 +29,8 @@ struct stk_step_manifest {
     char *values;      /* owned: the JSON object, compact, sorted */
     struct stoker_checkpoint_part *files; /* owned: by rank, and in the order of the text */
     uint64_t file_count;
+    struct stoker_checkpoint_part index; /* of names; name "": there is none */
+    uint64_t tensors; /* of a step that is written; 0: unknown. Not in the text */
 };
 
 /* Returns 0, STOKER_ERROR_FORMAT if the text is no manifest, STOKER_ERROR_UNSUPPORTED if it has a

@@ -2,7 +2,9 @@
  * commits no incomplete one; the ranks that live end within their deadline; gc() removes the rest.
  * Method: three processes save steps of a real folder in a loop, and agree in shared memory; they
  * are killed after random times. Another process then verifies every byte of every step that a
- * reader accepts. STOKER_TEST_LONG: 1,000 kills. Covers save.c, commit.c, sink.c, gc.c. */
+ * reader accepts. STOKER_TEST_LONG: 1,000 kills; STOKER_TEST_KILLS: as many;
+ * STOKER_TEST_FOLDER: where, as on the file systems of scripts/kill_on_images.py. Covers save.c,
+ * commit.c, sink.c, gc.c. */
 #include "base/mem.h"
 #include "checkpoint/manage/manage.h"
 #include "test/t.h"
@@ -319,14 +321,18 @@ static void run_gc_of_all(uint32_t rank, uint64_t first, uint32_t round)
 
 int main(void)
 {
-    const char *is_long = getenv("STOKER_TEST_LONG");
+    const char *is_long = getenv("STOKER_TEST_LONG"), *given = getenv("STOKER_TEST_KILLS");
+    const char *parent = getenv("STOKER_TEST_FOLDER");
     uint32_t kills = is_long && is_long[0] ? KILLS_LONG : KILLS, random = 1;
 
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     T_TRUE("shared memory", shared != MAP_FAILED);
     /* In memory if possible: then a round takes milliseconds, and kills hit every place. */
     snprintf(folder, sizeof folder, "%s/stoker-kill-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+             parent                          ? parent
+             : access("/dev/shm", W_OK) == 0 ? "/dev/shm"
+                                             : "/tmp");
+    kills = given ? (uint32_t)strtoul(given, NULL, 10) : kills;
     T_TRUE("folder", mkdtemp(folder) != NULL);
     for (uint32_t round = 0; round < kills; round++) {
         run_round(round, &random);

@@ -256,7 +256,15 @@ static bool names_file(const struct stk_step_manifest *manifest, const char *nam
             return true;
         }
     }
-    return false;
+    return strcmp(manifest->index.name, name) == 0;
+}
+
+/* True if a name is one that saves give their objects. */
+static bool is_own_object(const char *name)
+{
+    return (strncmp(name, STK_PLACE_SHARD_PREFIX, sizeof STK_PLACE_SHARD_PREFIX - 1) == 0 &&
+            stk_text_stem_bytes(name, STK_PLACE_SHARD_SUFFIX) > 0) ||
+           strncmp(name, STK_PLACE_INDEX_PREFIX, sizeof STK_PLACE_INDEX_PREFIX - 1) == 0;
 }
 
 /* Removes old shards below a committed step that its manifest does not name: an earlier save of
@@ -277,9 +285,7 @@ static int remove_strays(const struct stk_checkpoint_place *place,
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         const char *name = listing.entries[i].name;
 
-        if (strncmp(name, STK_PLACE_SHARD_PREFIX, sizeof STK_PLACE_SHARD_PREFIX - 1) != 0 ||
-            stk_text_stem_bytes(name, STK_PLACE_SHARD_SUFFIX) == 0 ||
-            names_file(&step->manifest, name, &at)) {
+        if (!is_own_object(name) || names_file(&step->manifest, name, &at)) {
             continue;
         }
         path = stk_place_path(place, folder, name);

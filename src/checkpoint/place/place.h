@@ -25,6 +25,7 @@
 #define STK_PLACE_TRASH ".stoker-trash-"
 #define STK_PLACE_SHARD_PREFIX "shard-"   /* of the file of a rank */
 #define STK_PLACE_SHARED_PREFIX "shared-" /* of the tensors of a rank that did not change */
+#define STK_PLACE_INDEX_PREFIX "index-"   /* of the index of names, in a store */
 #define STK_PLACE_SHARD_SUFFIX ".safetensors"
 
 struct stk_store;

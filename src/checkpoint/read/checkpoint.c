@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_READ_BYTES (256u << 10)
 #define OTHER "restore another step, or copy this one again"
 
 void stk_checkpoint_release(struct stoker_checkpoint *checkpoint)
@@ -30,6 +29,11 @@ void stk_checkpoint_release(struct stoker_checkpoint *checkpoint)
     stk_descriptors_release(checkpoint->descriptors);
     stk_step_manifest_deinit(&checkpoint->manifest);
     stk_foreign_deinit(&checkpoint->foreign);
+    stk_name_index_deinit(&checkpoint->index);
+    if (checkpoint->opening) {
+        pthread_mutex_destroy(checkpoint->opening);
+    }
+    stk_free(checkpoint->opening);
     stk_free(checkpoint->files);
     stk_free(checkpoint->names);
     stk_free(checkpoint->path);
@@ -104,61 +108,6 @@ int stk_checkpoint_read(const struct stoker_checkpoint *checkpoint,
     return status;
 }
 
-static int read_header(struct stoker_checkpoint *checkpoint, struct stk_checkpoint_file *file,
-                       struct stoker_error *error)
-{
-    uint64_t first = stk_min(file->bytes, FIRST_READ_BYTES), json_bytes = 0;
-    uint8_t *data = stk_alloc(first + STK_SAFETENSORS_LENGTH_BYTES, 1);
-    int status = data ? stk_checkpoint_read(checkpoint, file, 0, data, first, error)
-                      : stk_fail_memory(error, "header");
-
-    status = status < 0 ? status : stk_safetensors_length(data, file->bytes, &json_bytes, error);
-    if (status == 0 && json_bytes + STK_SAFETENSORS_LENGTH_BYTES > first) {
-        uint64_t all = json_bytes + STK_SAFETENSORS_LENGTH_BYTES;
-        uint8_t *grown = stk_realloc(data, first, all, 1);
-
-        data = grown ? grown : data;
-        status =
-            grown ? stk_checkpoint_read(checkpoint, file, first, data + first, all - first, error)
-                  : stk_fail_memory(error, "header");
-    }
-    if (status == 0) {
-        status = stk_safetensors_parse(
-            &file->layout, (struct stk_view){data + STK_SAFETENSORS_LENGTH_BYTES, json_bytes},
-            file->bytes, error);
-    }
-    if (status < 0) {
-        stk_error_set_location(error, file->path, 0, NULL);
-    }
-    stk_free(data);
-    return status;
-}
-
-/* Opens a file, and checks its length. part: its entry in the manifest; NULL: none. */
-static int open_file(struct stoker_checkpoint *checkpoint, struct stk_checkpoint_file *file,
-                     const struct stoker_checkpoint_part *part, struct stoker_error *error)
-{
-    struct stk_stat stat;
-    int status = stk_io_open_file(checkpoint->place.io, file->path, &file->file, error);
-
-    if (stk_place_is_absent(status) && part) {
-        return stk_fail(error, STOKER_ERROR_MISSING, "a file of the step is missing", OTHER,
-                        "'%.400s'", file->path);
-    }
-    status = status < 0 ? status : stk_io_stat_file(file->file, &stat, error);
-    if (status < 0) {
-        return status;
-    }
-    file->bytes = stat.bytes;
-    if (part && part->bytes != stat.bytes) {
-        return stk_fail(error, STOKER_ERROR_TRUNCATED,
-                        "the file has not the length that the manifest says", OTHER,
-                        "'%.400s' has %" PRIu64 " bytes instead of %" PRIu64, file->path,
-                        stat.bytes, part->bytes);
-    }
-    return 0;
-}
-
 struct opening {
     struct stoker_checkpoint *checkpoint;
     bool quick;
@@ -171,7 +120,6 @@ static int open_one(void *context, uint64_t index, struct stoker_error *error)
     struct stk_checkpoint_file *file = &checkpoint->files[index];
     const struct stoker_checkpoint_part *part =
         checkpoint->manifest.files ? &checkpoint->manifest.files[index] : NULL;
-    int status;
 
     file->path = checkpoint->single
                      ? stk_strdup(checkpoint->path)
@@ -184,26 +132,12 @@ static int open_one(void *context, uint64_t index, struct stoker_error *error)
         file->bytes = part->bytes;
         return stk_place_check_file(&checkpoint->place, NULL, part->name, part->bytes, error);
     }
-    status = open_file(checkpoint, file, part, error);
-    if (status < 0) {
-        return status;
-    }
-    status = read_header(checkpoint, file, error);
-    if (status == 0 && part && memcmp(part->root, file->layout.root, 32) != 0) {
-        status = stk_fail(error, STOKER_ERROR_CORRUPT,
-                          "the file is another one than the manifest says: the hashes differ",
-                          OTHER, "'%.400s'", file->path);
-    }
-    if (!checkpoint->place.remote && index >= checkpoint->descriptors) {
-        stk_io_close_file(file->file);
-        file->file = NULL;
-    }
-    return status;
+    return stk_checkpoint_read_file(checkpoint, file, index, error);
 }
 
 static int by_name(const void *a, const void *b)
 {
-    const struct stk_checkpoint_name *x = a, *y = b;
+    const struct stk_named_tensor *x = a, *y = b;
     int order = strcmp(x->name, y->name);
 
     return order != 0 ? order : x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
@@ -227,11 +161,32 @@ static int index_names(struct stoker_checkpoint *checkpoint, struct stoker_error
 
         for (uint64_t j = 0; j < file->layout.count; j++) {
             checkpoint->names[file->first_tensor + j] =
-                (struct stk_checkpoint_name){file->layout.tensors[j].name, file->first_tensor + j};
+                (struct stk_named_tensor){file->layout.tensors[j].name, file->first_tensor + j};
         }
     }
     qsort(checkpoint->names, count, sizeof *checkpoint->names, by_name);
     return 0;
+}
+
+static int need_one(void *context, uint64_t file, struct stoker_error *error)
+{
+    return stk_checkpoint_need(context, file, error);
+}
+
+int stk_checkpoint_need_all(struct stoker_checkpoint *checkpoint, struct stoker_error *error)
+{
+    int status;
+
+    if (!checkpoint->index.data) {
+        return 0;
+    }
+    status = stk_engine_parallel(checkpoint->engine, checkpoint->file_count, need_one, checkpoint,
+                                 error);
+    if (status == 0) {
+        stk_name_index_deinit(&checkpoint->index);
+        status = index_names(checkpoint, error);
+    }
+    return status;
 }
 
 /* Opens the files: those of a manifest or an index, or a single one. */
@@ -247,6 +202,10 @@ static int open_files(struct stoker_checkpoint *checkpoint, bool quick, struct s
     if (!checkpoint->files) {
         return stk_fail_memory(error, "checkpoint");
     }
+    if (!quick) {
+        stk_checkpoint_read_index(checkpoint);
+        opening.quick = checkpoint->index.data != NULL;
+    }
     if (!checkpoint->place.remote && !quick) {
         checkpoint->descriptors = stk_descriptors_reserve((uint32_t)checkpoint->file_count, 1);
     }
@@ -254,7 +213,7 @@ static int open_files(struct stoker_checkpoint *checkpoint, bool quick, struct s
                  ? open_one(&opening, 0, error)
                  : stk_engine_parallel(checkpoint->engine, checkpoint->file_count, open_one,
                                        &opening, error);
-    return status < 0 || quick ? status : index_names(checkpoint, error);
+    return status < 0 || opening.quick ? status : index_names(checkpoint, error);
 }
 
 static int read_manifest(struct stoker_checkpoint *checkpoint, struct stoker_error *error)
@@ -347,7 +306,7 @@ static int take_foreign(struct stoker_checkpoint *checkpoint, struct stoker_erro
         }
     }
     for (uint64_t i = 0; i < foreign->count; i++) {
-        checkpoint->names[i] = (struct stk_checkpoint_name){foreign->tensors[i].name, i};
+        checkpoint->names[i] = (struct stk_named_tensor){foreign->tensors[i].name, i};
     }
     qsort(checkpoint->names, foreign->count, sizeof *checkpoint->names, by_name);
     return 0;
@@ -571,10 +530,18 @@ int stoker_checkpoint_info(const struct stoker_checkpoint *checkpoint,
     if (status < 0) {
         return status;
     }
+    if (checkpoint->index.data) { /* the manifest says it of all files */
+        full.counted = checkpoint->manifest.counted;
+        full.nan_count = checkpoint->manifest.nan;
+        full.inf_count = checkpoint->manifest.inf;
+    }
     for (uint64_t i = 0; i < checkpoint->file_count; i++) {
         const struct stk_safetensors *layout = &checkpoint->files[i].layout;
 
         full.bytes += checkpoint->files[i].bytes;
+        if (checkpoint->index.data) {
+            continue;
+        }
         full.hashed = full.hashed && layout->leaf_bytes > 0;
         full.counted = full.counted && layout->counts;
         for (uint64_t j = 0; layout->counts && j < layout->count; j++) {
@@ -597,9 +564,14 @@ int stoker_checkpoint_file(const struct stoker_checkpoint *checkpoint, uint64_t 
     struct stoker_checkpoint_file full = {0};
     const struct stk_checkpoint_file *file;
     const char *slash;
+    int status;
 
     if (index >= checkpoint->file_count) {
         return fail_index(error, index);
+    }
+    status = stk_checkpoint_need(checkpoint, index, error);
+    if (status < 0) {
+        return status;
     }
     file = &checkpoint->files[index];
     slash = strrchr(file->path, '/');
@@ -610,23 +582,6 @@ int stoker_checkpoint_file(const struct stoker_checkpoint *checkpoint, uint64_t 
     return stk_options_write_output(file_out, &full, sizeof full, "checkpoint file", error);
 }
 
-/* The file of a tensor, by halving. */
-static uint64_t file_of(const struct stoker_checkpoint *checkpoint, uint64_t tensor)
-{
-    uint64_t low = 0, high = checkpoint->file_count;
-
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-
-        if (checkpoint->files[middle].first_tensor <= tensor) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 int stoker_checkpoint_tensor(const struct stoker_checkpoint *checkpoint, uint64_t index,
                              struct stoker_checkpoint_tensor_info *info_out,
                              struct stoker_error *error)
@@ -634,6 +589,7 @@ int stoker_checkpoint_tensor(const struct stoker_checkpoint *checkpoint, uint64_
     struct stoker_checkpoint_tensor_info full = {0};
     const struct stk_checkpoint_file *file;
     const struct stk_safetensor *tensor;
+    int status;
 
     if (index >= checkpoint->tensor_count) {
         return fail_index(error, index);
@@ -649,7 +605,11 @@ int stoker_checkpoint_tensor(const struct stoker_checkpoint *checkpoint, uint64_
         full.file = other->piece_count > 0 ? other->pieces[0].file : 0;
         return stk_options_write_output(info_out, &full, sizeof full, "checkpoint tensor", error);
     }
-    full.file = file_of(checkpoint, index);
+    full.file = stk_checkpoint_file_of(checkpoint, index);
+    status = stk_checkpoint_need(checkpoint, full.file, error);
+    if (status < 0) {
+        return status;
+    }
     file = &checkpoint->files[full.file];
     tensor = &file->layout.tensors[index - file->first_tensor];
     full.name = tensor->name;
@@ -671,7 +631,7 @@ int stoker_checkpoint_tensor(const struct stoker_checkpoint *checkpoint, uint64_
 int stoker_checkpoint_find(const struct stoker_checkpoint *checkpoint, const char *name,
                            uint64_t *index_out, struct stoker_error *error)
 {
-    uint64_t low = 0, high = checkpoint->tensor_count;
+    uint64_t low = 0, high = checkpoint->index.data ? 0 : checkpoint->tensor_count;
 
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
@@ -682,7 +642,12 @@ int stoker_checkpoint_find(const struct stoker_checkpoint *checkpoint, const cha
             high = middle;
         }
     }
-    if (low == checkpoint->tensor_count || strcmp(checkpoint->names[low].name, name) != 0) {
+    if (checkpoint->index.data && stk_name_index_find(&checkpoint->index, name, index_out) &&
+        *index_out < checkpoint->tensor_count) {
+        return 0;
+    }
+    if (checkpoint->index.data || low == checkpoint->tensor_count ||
+        strcmp(checkpoint->names[low].name, name) != 0) {
         return stk_fail(error, STOKER_ERROR_MISSING, "the checkpoint has no tensor of this name",
                         "'stoker ckpt inspect' lists the names", "'%.200s' in '%.400s'", name,
                         checkpoint->path);

@@ -5,13 +5,15 @@
  * A load reads the leaves that its ranges touch, each once, hashes them, and copies only what was
  * requested. A leaf that one range covers is read into the caller's buffer directly.
  * Owner: the caller; a load holds its checkpoint. Threads: any; those of a load are its own.
- * Memory: headers and hashes of all files; two blocks of 16 MiB for each thread of a load.
- * Descriptors: those of io/descriptor_budget.h, and one for each thread.
+ * A step with an index of names is opened without the headers of its files; they are read when a
+ * tensor of theirs is needed. Memory: headers and hashes of these files; two blocks of 16 MiB for
+ * each thread of a load. Descriptors: those of io/descriptor_budget.h, and one for each thread.
  * Bound: STK_STEP_MANIFEST_FILES_MAX files, headers of STK_SAFETENSORS_HEADER_BYTES_MAX. */
 #ifndef CHECKPOINT_READ_CHECKPOINT_H
 #define CHECKPOINT_READ_CHECKPOINT_H
 
 #include "checkpoint/foreign/foreign.h"
+#include "checkpoint/layout/name_index.h"
 #include "checkpoint/layout/safetensors.h"
 #include "checkpoint/layout/step_manifest.h"
 #include "checkpoint/place/place.h"
@@ -19,18 +21,15 @@
 
 #include <stdatomic.h>
 
+/* With an index of names, layout and file are set when they are first needed: call
+ * stk_checkpoint_need before. */
 struct stk_checkpoint_file {
     char *path;            /* owned */
     struct stk_file *file; /* NULL: each read opens the file */
     struct stk_safetensors layout;
     uint64_t bytes;
     uint64_t first_tensor; /* number of its first tensor */
-};
-
-/* A name, and the number of its tensor. */
-struct stk_checkpoint_name {
-    const char *name;
-    uint64_t tensor;
+    _Atomic bool ready;    /* with an index: layout and file are set */
 };
 
 struct stoker_checkpoint {
@@ -42,8 +41,10 @@ struct stoker_checkpoint {
     struct stk_step_manifest manifest;
     struct stk_checkpoint_file *files; /* owned */
     uint64_t file_count, tensor_count;
-    uint32_t descriptors;              /* reserved: so many files of a folder stay open */
-    struct stk_checkpoint_name *names; /* owned; sorted */
+    uint32_t descriptors;           /* reserved: so many files of a folder stay open */
+    struct stk_named_tensor *names; /* owned; sorted; NULL: there is an index */
+    struct stk_name_index index;    /* data NULL: there is none */
+    pthread_mutex_t *opening;       /* owned; with an index: for `ready` of files */
     _Atomic uint32_t references;
 };
 
@@ -58,6 +59,25 @@ static inline bool stk_checkpoint_is_damage(int status)
     return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
            status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_MISSING;
 }
+/* step_files.c. Opens a file, reads its header, and compares it with the manifest, if there is one.
+ * Sets file, bytes and layout. */
+int stk_checkpoint_read_file(const struct stoker_checkpoint *checkpoint,
+                             struct stk_checkpoint_file *file, uint64_t index,
+                             struct stoker_error *error);
+/* The file of a tensor, by halving. */
+uint64_t stk_checkpoint_file_of(const struct stoker_checkpoint *checkpoint, uint64_t tensor);
+/* Reads the index of names, if the step has one. One that is missing or damaged is left out: it has
+ * nothing that the headers have not. */
+void stk_checkpoint_read_index(struct stoker_checkpoint *checkpoint);
+/* Reads the header of a file, if it was not read yet. Any thread. */
+int stk_checkpoint_need(const struct stoker_checkpoint *checkpoint, uint64_t file,
+                        struct stoker_error *error);
+/* The same of the files that ranges touch, several at once. */
+int stk_checkpoint_need_ranges(const struct stoker_checkpoint *checkpoint,
+                               const struct stoker_checkpoint_range *ranges, size_t count,
+                               struct stoker_error *error);
+/* Reads all headers, and sorts the names: then there is no index. Before other threads use it. */
+int stk_checkpoint_need_all(struct stoker_checkpoint *checkpoint, struct stoker_error *error);
 void stk_checkpoint_release(struct stoker_checkpoint *checkpoint);
 /* The steps below a place, by number; free with stk_free. Returns 0 or an error: -ENOENT if there
  * is no such folder. */

@@ -625,7 +625,8 @@ int stoker_checkpoint_load_open(struct stoker_checkpoint_load **load_out,
     load->locked.file = UINT64_MAX;
     atomic_fetch_add(&checkpoint->references, 1);
     stk_background_job_init(&load->job, checkpoint->engine);
-    status = make_items(load, ranges, range_count, error);
+    status = stk_checkpoint_need_ranges(checkpoint, ranges, range_count, error);
+    status = status < 0 ? status : make_items(load, ranges, range_count, error);
     if (status == 0) {
         uint32_t threads = checkpoint->place.remote
                                ? REMOTE_THREADS

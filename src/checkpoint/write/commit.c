@@ -210,6 +210,7 @@ static int add_files(struct stk_step_manifest *manifest, const struct stoker_che
             file->bytes = parts[i].shared_bytes;
             memcpy(file->root, parts[i].shared_root, sizeof file->root);
         }
+        manifest->tensors += parts[i].tensor_count;
         manifest->nan += parts[i].nan_count;
         manifest->inf += parts[i].inf_count;
     }
@@ -273,9 +274,10 @@ int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
     manifest.values = options.values ? stk_strdup(options.values) : NULL;
     status = options.values && !manifest.values ? stk_fail_memory(error, "manifest")
                                                 : add_files(&manifest, parts, options.ranks, error);
-    status = status < 0
-                 ? status
-                 : stk_checkpoint_commit_step(&writer->place, &manifest, options.save_id, error);
+    if (status == 0) {
+        stk_checkpoint_index_step(&writer->place, writer->engine, &manifest, options.save_id);
+        status = stk_checkpoint_commit_step(&writer->place, &manifest, options.save_id, error);
+    }
     stk_step_manifest_deinit(&manifest);
     return status;
 }

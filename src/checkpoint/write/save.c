@@ -217,6 +217,7 @@ static int init_save(struct stoker_checkpoint_save *save,
         return status;
     }
     for (uint32_t i = 0; i < save->file_count; i++) {
+        save->tensor_counts[i] = save->files[i].layout.count;
         save->all_blocks += save->files[i].block_count - save->files[i].first_block;
     }
     save->next_block = save->files[0].first_block;
@@ -520,6 +521,9 @@ int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,
     memcpy(part_out->root, save->files[STK_SAVE_SHARD].root, sizeof part_out->root);
     part_out->shared_bytes = save->sink.file_bytes[STK_SAVE_SHARED];
     memcpy(part_out->shared_root, save->files[STK_SAVE_SHARED].root, sizeof part_out->root);
+    for (uint32_t i = 0; i < save->file_count; i++) {
+        part_out->tensor_count += save->tensor_counts[i];
+    }
     if (part_out->shared_bytes > 0) {
         memcpy(part_out->shared_name, save->sink.names[STK_SAVE_SHARED], sizeof part_out->name);
     }

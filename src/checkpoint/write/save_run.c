@@ -247,7 +247,10 @@ static int commit(struct stoker_checkpoint_save *save, struct stoker_error *erro
         memcpy(parts[i].name, save->sink.names[i], sizeof parts[i].name);
         memcpy(parts[i].root, save->files[i].root, sizeof parts[i].root);
         parts[i].bytes = save->sink.file_bytes[i];
+        manifest.tensors += save->tensor_counts[i];
     }
+    manifest.tensors = stk_max(manifest.tensors, 1);
+    stk_checkpoint_index_step(save->sink.place, save->writer->engine, &manifest, save->sink.id);
     status = stk_checkpoint_commit_step(save->sink.place, &manifest, save->sink.id, error);
     /* -EEXIST: the store has the manifest of another save. */
     save->sink.manifest_sent = status != -EEXIST;

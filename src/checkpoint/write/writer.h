@@ -137,6 +137,11 @@ void stk_sink_close(struct stk_checkpoint_sink *sink);
 int stk_checkpoint_commit_step(const struct stk_checkpoint_place *place,
                                const struct stk_step_manifest *manifest, const char *id,
                                struct stoker_error *error);
+/* step_index.c: if the step has many tensors, writes their index and names it in the manifest. Its
+ * files are written already. A failure only leaves the index out. */
+void stk_checkpoint_index_step(const struct stk_checkpoint_place *place,
+                               struct stoker_engine *engine, struct stk_step_manifest *manifest,
+                               const char *id);
 /* Returns 0 if the step may be written: -EEXIST if it is committed. */
 int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64_t step,
                                 struct stoker_error *error);
@@ -174,6 +179,7 @@ struct stoker_checkpoint_save {
     void *read_context;
     struct stk_checkpoint_save_file files[STK_SAVE_FILES];
     uint32_t file_count;
+    uint64_t tensor_counts[STK_SAVE_FILES];
     char *values;        /* owned; NULL: {} */
     uint64_t all_blocks; /* with tensors, of all files */
     struct stk_checkpoint_sink sink;

@@ -1,10 +1,17 @@
 /* Goal: the default memory of a writer is a part of what this process may use; its limits delay
  * writes, also of CPU time, until they are changed.
+ * An index of names that cannot be made is left out.
  * Method: compares the blocks of a writer with the grant of the cgroup, and measures how long
- * writes wait. Covers writer.c. */
+ * writes wait, also on several threads while the limits change; a step whose files are missing.
+ * Covers writer.c, step_index.c. */
 #include "base/mem.h"
+#include "checkpoint/layout/name_index.h"
 #include "checkpoint/write/writer.h"
 #include "test/t.h"
+
+#include <unistd.h>
+
+#define THREADS 4u
 
 /* Milliseconds that four writes of 1 MiB and 10 ms of CPU time wait. */
 static uint64_t wait_ms(struct stoker_checkpoint_writer *writer)
@@ -41,6 +48,54 @@ static void test_limits(struct stoker_checkpoint_writer *writer)
          STOKER_ERROR_ARGUMENT);
 }
 
+static void *throttled_main(void *argument)
+{
+    static _Atomic bool stopping;
+
+    for (int i = 0; i < 200; i++) {
+        stk_writer_throttle(argument, 1u << 20, 1000000, &stopping);
+    }
+    return NULL;
+}
+
+/* Threads wait for their turn while another one changes the limits. */
+static void test_threads(struct stoker_checkpoint_writer *writer)
+{
+    uint64_t begin = stk_engine_now(writer->engine);
+    pthread_t threads[THREADS];
+
+    T_EQ("limits", stoker_checkpoint_writer_set_limits(writer, 1u << 20, 1, NULL), 0);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        T_EQ("thread", pthread_create(&threads[i], NULL, throttled_main, writer), 0);
+    }
+    for (uint32_t i = 0; i < 20; i++) {
+        usleep(2000);
+        T_EQ("limits",
+             stoker_checkpoint_writer_set_limits(writer, (1u << 20) << i % 4, 1 + i, NULL), 0);
+    }
+    T_EQ("no limit", stoker_checkpoint_writer_set_limits(writer, 0, 0, NULL), 0);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    /* 800 MiB at 1 MiB/s would take 13 minutes. */
+    T_TRUE("threads that wait see the change",
+           stk_engine_now(writer->engine) - begin < UINT64_C(60000000000));
+}
+
+/* A step with few tensors needs no index, and one whose files cannot be read gets none. */
+static void test_no_index(struct stoker_checkpoint_writer *writer)
+{
+    struct stoker_checkpoint_part part = {.name = "shard-00000.safetensors", .bytes = 100};
+    struct stk_step_manifest manifest = {
+        .step = 1, .ranks = 1, .files = &part, .file_count = 1, .tensors = 5};
+
+    stk_checkpoint_index_step(&writer->place, writer->engine, &manifest, "a");
+    T_STR("few tensors", manifest.index.name, "");
+    manifest.tensors = STK_NAME_INDEX_TENSORS_MIN;
+    stk_checkpoint_index_step(&writer->place, writer->engine, &manifest, "a");
+    T_STR("no file", manifest.index.name, "");
+}
+
 int main(void)
 {
     struct stoker_engine_options engine_options = {
@@ -55,6 +110,8 @@ int main(void)
     T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
     T_EQ("a quarter", writer->blocks_max, want / STK_SAFETENSORS_BLOCK_BYTES);
     test_limits(writer);
+    test_threads(writer);
+    test_no_index(writer);
     stoker_checkpoint_writer_close(writer);
     options.cpu_percent_max = 101;
     T_EQ("percent", stoker_checkpoint_writer_open(&writer, engine, &options, NULL),
