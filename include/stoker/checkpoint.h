@@ -167,12 +167,19 @@ struct stoker_checkpoint;
  * whose files are complete. Also reads what other tools wrote, without Python: a file of
  * torch.save(), a folder of torch.distributed.checkpoint, a sharded model of Hugging Face (its
  * folder or its .safetensors.index.json). Checks the manifest, and lengths and headers of all
- * files. Returns 0 and sets *checkpoint_out; -ENOENT, STOKER_ERROR_EMPTY without any valid step,
- * STOKER_ERROR_CORRUPT, STOKER_ERROR_UNSUPPORTED of a later format version, or of a pickle that
- * needs Python: the error names what it needs. */
+ * files; a step with an index of names (10,000 tensors or more) is opened without the headers,
+ * which are read and checked when a tensor or file is needed. Returns 0 and sets *checkpoint_out;
+ * -ENOENT, STOKER_ERROR_EMPTY without any valid step, STOKER_ERROR_CORRUPT,
+ * STOKER_ERROR_UNSUPPORTED of a later format version, or of a pickle that needs Python: the error
+ * names what it needs. */
 STOKER_API int stoker_checkpoint_open(struct stoker_checkpoint **checkpoint_out,
                                       struct stoker_engine *engine, const char *path, uint64_t step,
                                       struct stoker_error *error);
+/* Of a step with an index of names: reads and checks the headers of all files that were not needed
+ * yet, several at once. Call it before a loop over all tensors. Any thread. Returns 0 or the error
+ * of the lowest file, as open. */
+STOKER_API int stoker_checkpoint_read_headers(struct stoker_checkpoint *checkpoint,
+                                              struct stoker_error *error);
 /* Takes ownership; NULL is allowed. All loads must be closed before. */
 STOKER_API void stoker_checkpoint_close(struct stoker_checkpoint *checkpoint);
 

@@ -51,8 +51,12 @@ static PyObject *checkpoint_new(PyTypeObject *type, PyObject *arguments, PyObjec
     }
     Py_BEGIN_ALLOW_THREADS status =
         stoker_checkpoint_open(&checkpoint, engine->engine, path, step, &error);
+    if (status == 0) { /* Reader looks at all tensors */
+        status = stoker_checkpoint_read_headers(checkpoint, &error);
+    }
     Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     if (status < 0) {
+        stoker_checkpoint_close(checkpoint);
         Py_DECREF(self);
         return stk_py_raise(status, &error);
     }

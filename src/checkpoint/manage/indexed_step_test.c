@@ -150,6 +150,8 @@ static void test_damage(void)
 
     flip(second, 200000);
     checkpoint = open_step(2, true);
+    T_EQ("all headers", stoker_checkpoint_read_headers(checkpoint, &error), STOKER_ERROR_CORRUPT);
+    T_HAS("names the file", error.where, "shard-00001.safetensors");
     T_EQ("the first file", load_byte(checkpoint, names[0], &byte, &error), 0);
     T_EQ("the second one", load_byte(checkpoint, names[TENSORS - 1], &byte, &error),
          STOKER_ERROR_CORRUPT);

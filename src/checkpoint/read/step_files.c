@@ -11,6 +11,50 @@
 #define FIRST_READ_BYTES (256u << 10)
 #define OTHER "restore another step, or copy this one again"
 
+const char *stk_checkpoint_tensor_at(const struct stk_checkpoint_file *file, uint64_t offset)
+{
+    for (uint64_t i = 0; i < file->layout.count; i++) {
+        if (offset < file->layout.tensors[i].offset + file->layout.tensors[i].bytes) {
+            return file->layout.tensors[i].name;
+        }
+    }
+    return "";
+}
+
+int stk_checkpoint_read(const struct stoker_checkpoint *checkpoint,
+                        const struct stk_checkpoint_file *file, uint64_t offset, uint8_t *data,
+                        uint64_t bytes, struct stoker_error *error)
+{
+    struct stk_io *io = checkpoint->place.io;
+    struct stk_file *opened = NULL;
+    int64_t got = 0;
+    int status = file->file ? 0 : stk_io_open_file(io, file->path, &opened, error);
+
+    if (status == 0) {
+        struct stk_file *from = opened ? opened : file->file;
+
+        got = stk_io_read_wait(from, offset, data, bytes);
+        if (got < 0) {
+            status = stk_io_fail_read(from, got, "cannot read the file of a checkpoint", error);
+        } else if (got < (int64_t)bytes) {
+            status = stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early", OTHER,
+                              "'%.400s'", file->path);
+        }
+    }
+    if (status < 0) { /* without a layout, these are bytes of the header */
+        const char *name = checkpoint->foreign.count > 0
+                               ? stk_foreign_tensor_at(&checkpoint->foreign,
+                                                       (uint32_t)(file - checkpoint->files), offset)
+                           : file->layout.count > 0
+                               ? stk_checkpoint_tensor_at(file, offset - file->layout.header_bytes)
+                               : NULL;
+
+        stk_error_set_location(error, file->path, offset, name);
+    }
+    stk_io_close_file(opened);
+    return status;
+}
+
 static int read_header(const struct stoker_checkpoint *checkpoint, struct stk_checkpoint_file *file,
                        struct stoker_error *error)
 {

@@ -106,6 +106,9 @@ int ckpt_open(struct stoker_engine *engine, const char *path, uint64_t step,
     struct stoker_error error = {0};
     int status = stoker_checkpoint_open(checkpoint_out, engine, path, step, &error);
 
+    if (status == 0) { /* the actions look at all tensors */
+        status = stoker_checkpoint_read_headers(*checkpoint_out, &error);
+    }
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
 }
 
