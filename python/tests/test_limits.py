@@ -72,3 +72,47 @@ def test_loaders(bucket, tmp_path, files, where):  # noqa: F811
         subprocess.run([COMMAND, "cp", "-r", source, f"{bucket.url}/set"], check=True, timeout=WAIT)
         source = f"{bucket.url}/set"
     assert "all" in limited([sys.executable, "-c", LOADER, source], f"-n {files}")
+
+
+CACHED = LOADER.replace("process_sharing=False)", "process_sharing=False, cache=sys.argv[2])")
+
+
+@pytest.mark.parametrize("files", [64, 128])
+def test_loaders_with_a_node_cache(bucket, tmp_path, files):  # noqa: F811
+    """The second run reads the blocks that the first one wrote."""
+    for shard in range(40):
+        make.tar(tmp_path / f"set/{shard:03}.tar",
+                 [(f"{number}.txt", b"%d" % number)
+                  for number in range(300) if number % 40 == shard])
+    subprocess.run([COMMAND, "cp", "-r", tmp_path / "set", f"{bucket.url}/set"], check=True,
+                   timeout=WAIT)
+    for _ in range(2):
+        words = [sys.executable, "-c", CACHED, f"{bucket.url}/set", tmp_path / "node"]
+        assert "all" in limited(words, f"-n {files}")
+
+
+CHECKPOINTS = """
+import numpy, stoker, sys
+state = {"w": {str(i): numpy.full((1000, 50), i, numpy.float32) for i in range(20)}}
+points = [stoker.Checkpointer(f"{sys.argv[1]}/{i}") for i in range(10)]
+for point in points:
+    point.save(1, state)
+for point in points:
+    point.wait()
+    found = {"w": {name: numpy.zeros_like(array) for name, array in state["w"].items()}}
+    point.restore(found)
+    assert (found["w"]["7"] == 7).all()
+    point.close()
+print("all")
+"""
+
+
+@pytest.mark.parametrize("files", [40, 64])
+@pytest.mark.parametrize("where", ["here", "store"])
+def test_checkpoints(bucket, tmp_path, files, where):  # noqa: F811
+    """Ten writers save at the same time; then the commands copy and verify."""
+    root = tmp_path / "points" if where == "here" else f"{bucket.url}/points-{files}"
+    assert "all" in limited([sys.executable, "-c", CHECKPOINTS, root], f"-n {files}")
+    limited([COMMAND, "ckpt", "cp", f"{root}/3", tmp_path / "copy"], f"-n {files}")
+    limited([COMMAND, "ckpt", "verify", tmp_path / "copy"], f"-n {files}")
+    limited([COMMAND, "ckpt", "diff", f"{root}/3", tmp_path / "copy"], f"-n {files}")
