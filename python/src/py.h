@@ -70,6 +70,8 @@ void *stk_py_raise(int status, const struct stoker_error *error);
 void *stk_py_raise_text(int status, const char *what, const char *where, const char *advice);
 /* The exception object, without raising it. Returns NULL with another exception on failure. */
 PyObject *stk_py_exception(int status, const struct stoker_error *error);
+/* Equals getpid(), without a system call: a fork handler updates it. */
+pid_t stk_py_process(void);
 /* Returns true with an exception if another process made the object, before a fork. */
 bool stk_py_forked(pid_t process, const char *object);
 

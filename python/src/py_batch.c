@@ -2,7 +2,6 @@
 #include "py.h"
 
 #include <string.h>
-#include <unistd.h>
 
 struct batch_object {
     PyObject_HEAD struct stk_py_batch_ref ref;
@@ -34,7 +33,7 @@ void stk_py_batch_ref_release(struct stk_py_batch_ref *ref)
     struct stoker_batch *batch = ref->batch;
 
     ref->batch = NULL;
-    if (batch && ref->process == getpid()) {
+    if (batch && ref->process == stk_py_process()) {
         stoker_batch_close(batch);
     }
 }
@@ -43,7 +42,7 @@ void stk_py_batch_ref_release(struct stk_py_batch_ref *ref)
 
 PyObject *stk_py_batch_new(struct stk_py_module *module, struct stoker_batch *batch)
 {
-    struct stk_py_batch_ref ref = {batch, getpid()};
+    struct stk_py_batch_ref ref = {batch, stk_py_process()};
     allocfunc alloc = (allocfunc)PyType_GetSlot(module->batch_type, Py_tp_alloc);
     struct batch_object *self = (struct batch_object *)alloc(module->batch_type, 0);
 

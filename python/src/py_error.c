@@ -1,6 +1,8 @@
 /* Errors of the library as exceptions of stoker/errors.py. */
 #include "py.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,9 +27,28 @@ void *stk_py_raise_text(int status, const char *what, const char *where, const c
     return stk_py_raise(status, &error);
 }
 
+static _Atomic pid_t process_id;
+
+static void read_process_id(void)
+{
+    atomic_store_explicit(&process_id, getpid(), memory_order_relaxed);
+}
+
+/* Called with the GIL, or by a thread that releases a batch: two first calls register the handler
+ * twice, which does no harm. */
+pid_t stk_py_process(void)
+{
+    pid_t id = atomic_load_explicit(&process_id, memory_order_relaxed);
+
+    if (id == 0 && pthread_atfork(NULL, NULL, read_process_id) == 0) {
+        read_process_id();
+    }
+    return id != 0 ? id : getpid();
+}
+
 bool stk_py_forked(pid_t process, const char *object)
 {
-    if (process == getpid()) {
+    if (process == stk_py_process()) {
         return false;
     }
     stk_py_raise_text(STOKER_ERROR_FORKED, "the object was made in another process", object,

@@ -4,7 +4,6 @@
 
 #include <stddef.h>
 #include <stdio.h>
-#include <unistd.h>
 
 void *stk_py_object_new(PyTypeObject *type)
 {
@@ -32,7 +31,7 @@ static void raise_closed(const char *object, const char *advice)
 void stk_py_gate_init(struct stk_py_gate *gate, void (*close_handle)(PyObject *self))
 {
     gate->closed = true;
-    gate->process = getpid();
+    gate->process = stk_py_process();
     gate->close_handle = close_handle;
 }
 
@@ -70,7 +69,7 @@ void stk_py_gate_close(struct stk_py_gate *gate)
     bool first = !gate->closed;
 
     gate->closed = true;
-    if (first && gate->users == 0 && gate->process == getpid()) {
+    if (first && gate->users == 0 && gate->process == stk_py_process()) {
         close_handle(gate);
     }
 }
@@ -93,7 +92,7 @@ void stk_py_gated_dealloc(PyObject *self)
 bool stk_py_lock_init(struct stk_py_lock *lock)
 {
     lock->closed = true;
-    lock->process = getpid();
+    lock->process = stk_py_process();
     lock->mutex = PyThread_allocate_lock();
     if (!lock->mutex) {
         PyErr_NoMemory();
@@ -147,7 +146,7 @@ void stk_py_lock_close(struct stk_py_lock *lock, PyObject *self, void (*close)(P
     bool first = !lock->closed;
 
     lock->closed = true;
-    if (!first || lock->process != getpid()) {
+    if (!first || lock->process != stk_py_process()) {
         return;
     }
     Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(lock->mutex, WAIT_LOCK);

@@ -1,8 +1,6 @@
 /* Sampler: selects and weights the samples of a loader. And the stages of a loader's sampling. */
 #include "py.h"
 
-#include <unistd.h>
-
 struct sampler_object {
     PyObject_HEAD struct stoker_sampler *sampler;
     pid_t process;
@@ -91,7 +89,7 @@ static PyObject *sampler_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (!self || !stk_py_gate_enter(&dataset->gate, "data set")) {
         goto done;
     }
-    self->process = getpid();
+    self->process = stk_py_process();
     Py_BEGIN_ALLOW_THREADS status =
         stoker_sampler_open(&self->sampler, dataset->dataset, &request.options, &error);
     Py_END_ALLOW_THREADS stk_py_gate_leave(&dataset->gate);
@@ -110,7 +108,7 @@ static void sampler_dealloc(PyObject *object)
 {
     struct sampler_object *self = (struct sampler_object *)object;
 
-    if (self->sampler && self->process == getpid()) {
+    if (self->sampler && self->process == stk_py_process()) {
         stoker_sampler_close(self->sampler);
     }
     stk_py_object_free(object);

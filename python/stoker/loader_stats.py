@@ -38,15 +38,12 @@ class WaitTimes:
         self._waited = self._first_batch = 0.0
         self.batches = self.samples = 0
 
-    def begin(self) -> float:
-        now = time.monotonic()
-        self._first = self._first or now
-        return now
-
-    def end(self, began: float, samples: int | None) -> None:
-        """samples: of the batch of this rank; None: there was no batch."""
-        self._last = time.monotonic()
-        self._waited += self._last - began
+    def add(self, began: float, ended: float, samples: int | None) -> None:
+        """A request for a batch, by time.monotonic(). samples: of the batch of this rank; None:
+        there was no batch."""
+        self._first = self._first or began
+        self._last = ended
+        self._waited += ended - began
         if samples is not None:
             self.batches += 1
             self.samples += samples

@@ -403,6 +403,7 @@ class _RowBatch:
 
     def __init__(self, rows: _stoker.Batch, source: _stoker.Batch) -> None:
         self.array, self.ids, self.mask = rows.array, source.ids, source.mask
+        self.samples = source.samples
 
 
 class _Queued(NamedTuple):

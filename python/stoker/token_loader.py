@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
+from time import monotonic
 from typing import Any
 
 from . import _stoker
@@ -273,12 +274,13 @@ class TokenLoader(LoaderBase):
     # ---- iterating: see LoaderBase ----
 
     def _next_native(self) -> Any:
-        began, batch = self._times.begin(), None
+        began = monotonic()
+        batch = None
         try:
             batch = self._native.next()
             return batch
         finally:
-            self._times.end(began, None if batch is None else len(batch.ids))
+            self._times.add(began, monotonic(), None if batch is None else batch.samples)
 
     def _convert_batch(self, batch: Any, output: str, convert: Convert) -> Any:
         values = field_values(batch, convert, self._rows, self._fields)

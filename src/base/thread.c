@@ -1,10 +1,13 @@
-/* Starts threads that no signal is delivered to, and sets up condition variables. */
+/* Starts threads that no signal is delivered to, sets up condition variables, and knows the number
+ * of the process. */
 #include "base/thread.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TRIES 20 /* another thread may be ending, which makes room for one */
 #define TRY_MS 5
@@ -33,4 +36,33 @@ void stk_cond_init(pthread_cond_t *cond)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(cond, &attributes);
     pthread_condattr_destroy(&attributes);
+}
+
+static _Atomic pid_t process_id;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void read_process_id(void)
+{
+    atomic_store_explicit(&process_id, getpid(), memory_order_relaxed);
+}
+
+static void register_fork_handler(void)
+{
+    read_process_id();
+    if (pthread_atfork(NULL, NULL, read_process_id) !=
+        0) { /* no memory: ask the kernel each time */
+        atomic_store_explicit(&process_id, 0, memory_order_relaxed);
+    }
+}
+
+pid_t stk_process_id(void)
+{
+    pid_t id = atomic_load_explicit(&process_id, memory_order_relaxed);
+
+    if (id != 0) {
+        return id;
+    }
+    pthread_once(&once, register_fork_handler);
+    id = atomic_load_explicit(&process_id, memory_order_relaxed);
+    return id != 0 ? id : getpid();
 }

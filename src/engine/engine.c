@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #define ARENA_BYTES_MAX (8ull << 30)
 #define GRANT_WAIT_MS 100u
@@ -99,7 +98,7 @@ int stk_engine_open_with_io(struct stoker_engine **engine_out, struct stk_io *io
         return stk_fail(error, -ENOMEM, "cannot open an engine", "free memory", "engine");
     }
     engine->io = io;
-    engine->pid = getpid();
+    engine->pid = stk_process_id();
     engine->references = 1;
     engine->cores = stk_cgroup_available_cores();
     pthread_mutex_init(&engine->lock, NULL);
@@ -186,12 +185,12 @@ static void engine_free(struct stoker_engine *engine)
 
 int stk_engine_check(const struct stoker_engine *engine, struct stoker_error *error)
 {
-    if (engine->pid == getpid()) {
+    if (engine->pid == stk_process_id()) {
         return 0;
     }
     return stk_fail(error, STOKER_ERROR_FORKED, "the engine was opened in another process",
                     "open it after fork, or start processes by spawn", "process %ld, opened in %ld",
-                    (long)getpid(), (long)engine->pid);
+                    (long)stk_process_id(), (long)engine->pid);
 }
 
 void stk_engine_retain(struct stoker_engine *engine)
@@ -211,7 +210,7 @@ void stk_engine_release(struct stoker_engine *engine)
 
     /* A forked child has no threads to join, and its locks are in an unknown state: it frees
      * nothing. */
-    if (engine->pid != getpid() ||
+    if (engine->pid != stk_process_id() ||
         atomic_fetch_sub_explicit(&engine->references, 1, memory_order_acq_rel) != 1) {
         return;
     }

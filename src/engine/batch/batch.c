@@ -3,11 +3,11 @@
 
 #include "base/mem.h"
 #include "base/memory_pages.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
 struct stk_batch_pool {
     struct stk_batch_owner owner;                              /* constant after open */
@@ -53,7 +53,7 @@ int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch
     memcpy(pool->fields, fields, field_count * sizeof *fields);
     pool->field_count = field_count;
     pool->slots = slots;
-    pool->pid = getpid();
+    pool->pid = stk_process_id();
     pthread_mutex_init(&pool->lock, NULL);
     *pool_out = pool;
     return 0;
@@ -314,7 +314,7 @@ void stoker_batch_close(struct stoker_batch *batch)
 
     /* In a child of fork a thread that does not exist may hold the lock: the batch is not freed.
      * Acquire-release: the last holder sees all writes of the other holders. */
-    if (!batch || batch->pool->pid != getpid() ||
+    if (!batch || batch->pool->pid != stk_process_id() ||
         atomic_fetch_sub_explicit(&batch->holders, 1, memory_order_acq_rel) != 1) {
         return;
     }
