@@ -133,6 +133,30 @@ int mkdir(const char *path, mode_t mode)
     return NEXT(int (*)(const char *, mode_t), "mkdir")(fold(AT_FDCWD, path, text), mode);
 }
 
+int mkdirat(int folder, const char *path, mode_t mode)
+{
+    char text[PATH_MAX];
+
+    return NEXT(int (*)(int, const char *, mode_t), "mkdirat")(folder, fold(folder, path, text),
+                                                               mode);
+}
+
+ssize_t readlinkat(int folder, const char *path, char *target, size_t bytes)
+{
+    char text[PATH_MAX];
+
+    return NEXT(ssize_t (*)(int, const char *, char *, size_t),
+                "readlinkat")(folder, fold(folder, path, text), target, bytes);
+}
+
+int utimensat(int folder, const char *path, const struct timespec times[2], int flags)
+{
+    char text[PATH_MAX];
+
+    return NEXT(int (*)(int, const char *, const struct timespec *, int),
+                "utimensat")(folder, path ? fold(folder, path, text) : NULL, times, flags);
+}
+
 int unlink(const char *path)
 {
     char text[PATH_MAX];
@@ -154,6 +178,23 @@ int rename(const char *from, const char *to)
 
     return NEXT(int (*)(const char *, const char *), "rename")(fold(AT_FDCWD, from, text[0]),
                                                                fold(AT_FDCWD, to, text[1]));
+}
+
+int renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+    char text[2][PATH_MAX];
+
+    return NEXT(int (*)(int, const char *, int, const char *), "renameat")(
+        from_folder, fold(from_folder, from, text[0]), to_folder, fold(to_folder, to, text[1]));
+}
+
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+    char text[2][PATH_MAX];
+
+    return NEXT(int (*)(int, const char *, int, const char *, int),
+                "linkat")(from_folder, fold(from_folder, from, text[0]), to_folder,
+                          fold(to_folder, to, text[1]), flags);
 }
 
 int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)

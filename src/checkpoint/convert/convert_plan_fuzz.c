@@ -15,7 +15,7 @@ static struct stk_foreign_tensor tensors[] = {
     {w2, "F32", &lengths[2], 1, 4, 0, 8, NULL, NULL},
     {x, "I64", &lengths[3], 1, 8, 0, 32, NULL, NULL},
 };
-static struct stk_checkpoint_name names[] = {{"a", 0}, {"w@0", 1}, {"w@2", 2}, {"x", 3}};
+static struct stk_named_tensor names[] = {{"a", 0}, {"w@0", 1}, {"w@2", 2}, {"x", 3}};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -2,6 +2,7 @@
  * Method: this file fakes the library's results, since an order cannot be broken from outside: a
  * failure in one world size, in one random run, in the scenario; each bound exceeded
  * (order_prove.c, order_args.c). */
+#include "programs/cli/command.h"
 #include "programs/cli/order_prove.h"
 #include "programs/cli/order_table.h"
 #include "programs/cli/terminal.h"
@@ -24,6 +25,14 @@ int stoker_order_verify(const struct stoker_order *order,
     snprintf(proof_out->failure, sizeof proof_out->failure, "%s",
              proof_out->failures ? "a sample occurs too often" : "");
     return fake.status;
+}
+
+int command_open_engine(const struct args *args, struct stoker_engine **engine_out)
+{
+    struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
+
+    (void)args;
+    return stoker_engine_open(engine_out, &options, NULL) == 0 ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
 int stoker_order_simulate(const struct stoker_order *order,
