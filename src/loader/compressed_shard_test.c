@@ -197,7 +197,7 @@ static void test_without(void)
     add_kind(rig.world, GZIP);
     T_EQ("no points", make_index(&rig, GZIP, 0), 0);
     T_TRUE("front to back", rig_dataset(&rig, &urls[GZIP], 1) && is_sequential(&rig));
-    T_EQ("stream", trace_of(&rig, STOKER_SHUFFLE_BLOCK, &got, &error), 0);
+    T_EQ("stream", trace_of(&rig, STOKER_SHUFFLE_NONE, &got, &error), 0);
     T_TRUE("in order", got.ids[0] == 0 && got.ids[100] == 100);
     /* Requested later: the shards are read again, for the points. */
     T_EQ("points", make_index(&rig, GZIP, 1), 0);

@@ -123,12 +123,14 @@ static inline struct stoker_loader *open_loader(struct rig *rig,
                                                 struct stoker_loader_options options)
 {
     struct stoker_loader *loader = NULL;
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
     struct stoker_error error = {0};
 
+    stoker_dataset_info(rig->dataset, &info);
     options.struct_size = sizeof options;
     options.fields = fields;
     options.field_count = STK_COUNT(fields);
-    options.window_blocks = 2;
+    options.window_blocks = info.sequential ? 0 : 2; /* refused for shards without seek points */
     options.tail = options.tail ? options.tail : STOKER_TAIL_KEEP;
     options.on_error = options.on_error ? options.on_error : STOKER_ON_ERROR_SKIP;
     options.io_retry_wait_ms = options.io_retry_wait_ms ? options.io_retry_wait_ms : 1;
