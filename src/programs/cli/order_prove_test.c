@@ -2,7 +2,6 @@
  * Method: this file fakes the library's results, since an order cannot be broken from outside: a
  * failure in one world size, in one random run, in the scenario; each bound exceeded
  * (order_prove.c, order_args.c). */
-#include "programs/cli/command.h"
 #include "programs/cli/order_prove.h"
 #include "programs/cli/order_table.h"
 #include "programs/cli/terminal.h"
@@ -27,6 +26,8 @@ int stoker_order_verify(const struct stoker_order *order,
     return fake.status;
 }
 
+/* As in command.h, whose other functions this program does not link. */
+int command_open_engine(const struct args *args, struct stoker_engine **engine_out);
 int command_open_engine(const struct args *args, struct stoker_engine **engine_out)
 {
     struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
