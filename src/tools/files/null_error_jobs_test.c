@@ -207,6 +207,18 @@ CALL(stoker_checkpoint_commit)
     return stoker_checkpoint_commit(writer, &options, &part, error);
 }
 
+/* A step with an index of names, whose headers are not read at open; one is damaged. */
+CALL(stoker_checkpoint_read_headers)
+{
+    struct stoker_checkpoint *indexed = NULL;
+    int status = stoker_checkpoint_open(&indexed, engine, steps_path, 4, NULL);
+
+    T_EQ("indexed", status, 0);
+    status = stoker_checkpoint_read_headers(indexed, error);
+    stoker_checkpoint_close(indexed);
+    return status;
+}
+
 CALL(stoker_checkpoint_info)
 {
     struct stoker_checkpoint_info info = {.struct_size = 1};
@@ -336,6 +348,7 @@ static const struct call {
     ROW(stoker_checkpoint_save_next),
     ROW(stoker_checkpoint_save_part),
     ROW(stoker_checkpoint_commit),
+    ROW(stoker_checkpoint_read_headers),
     ROW(stoker_checkpoint_info),
     ROW(stoker_checkpoint_file),
     ROW(stoker_checkpoint_tensor),
@@ -371,6 +384,36 @@ static void save_step(void)
     T_EQ("damage", system(command), 0);
 }
 
+/* Step 4 has as many tensors as an index of names needs; its header is damaged. */
+static void save_indexed_step(void)
+{
+    static struct stoker_checkpoint_tensor tensors[10000];
+    static char names[10000][8];
+    struct stoker_checkpoint_save_options options = {
+        .struct_size = sizeof options, .step = 4, .tensors = tensors, .tensor_count = 10000};
+    struct stoker_checkpoint_save *save = NULL;
+    char command[300];
+    int status;
+
+    for (unsigned i = 0; i < 10000; i++) {
+        snprintf(names[i], sizeof names[i], "w%04u", i);
+        tensors[i] = tensor;
+        tensors[i].name = names[i];
+    }
+    T_EQ("save", stoker_checkpoint_save_open(&save, writer, &options, NULL), 0);
+    while ((status = stoker_checkpoint_save_copy(save, 20000, NULL)) == STOKER_ERROR_AGAIN) {
+    }
+    while ((status = stoker_checkpoint_save_next(save, 20000, NULL, NULL)) == 1) {
+    }
+    T_EQ("saved", status, 0);
+    stoker_checkpoint_save_close(save);
+    snprintf(command, sizeof command,
+             "for f in %s/*4/*.safetensors; do printf x | dd of=$f bs=1 conv=notrunc seek=9000 "
+             "2>/dev/null; done",
+             steps_path);
+    T_EQ("damage", system(command), 0);
+}
+
 static void open_more(void)
 {
     const char *const disks[] = {cache_path};
@@ -387,6 +430,7 @@ static void open_more(void)
     T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
     T_EQ("cache", stoker_cache_open(&cache, &cache_options, NULL), 0);
     save_step();
+    save_indexed_step();
 }
 
 int main(void)
