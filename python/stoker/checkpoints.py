@@ -526,8 +526,8 @@ class Checkpointer:
     ) -> int | None:
         """Restores the objects of a dict in place, and returns the step.
 
-        Without ``step``: the newest step that is complete and whose hashes match; a damaged one
-        is passed over. Objects with ``load_state_dict`` get their state; tensors and arrays are
+        Waits for running saves. Without ``step``: the newest step that is complete and whose hashes
+        match; a damaged one is passed over. Objects with ``load_state_dict`` get their state; tensors and arrays are
         filled; numbers and texts of the dict are replaced. Returns None if there is no step. If it
         raises, tensors may be filled in part.
 
@@ -620,6 +620,7 @@ class Checkpointer:
     def _read(self, step: int | None, use: Callable[[Reader], Any], otherwise: Any = None) -> Any:
         """Calls use with a step; without a number with the newest one that is not damaged."""
         self._check_process()
+        self._wait_for_running()  # a step that is being saved is the newest one at its end
         if step is not None:
             self._check()
             self._complete(count(step, "step", high=2**53 - 1))
@@ -661,8 +662,6 @@ class Checkpointer:
         """Steps to be tried, newest first; the same on all ranks."""
         failure: BaseException | None = None
         steps: list[int] = []
-        if self._ranks is not None:
-            self._wait_for_running()  # their exchanges come first on all ranks
         try:
             self._check()
             found = self.steps() if self._ranks is None or self._ranks.rank == 0 else []

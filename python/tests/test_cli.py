@@ -406,8 +406,10 @@ def test_info(tars, folder):
 def test_info_of_packed_shards_tells_their_order(tmp_path):
     with tarfile.open(tmp_path / "p.tar.gz", "w:gz") as tar:
         add(tar, "a.bin", b"1")
-    facts = json.loads(stoker("info", "--json", "--shuffle", "full", tmp_path / "p.tar.gz").stdout)
+    facts = json.loads(stoker("info", "--json", tmp_path / "p.tar.gz").stdout)
     assert facts["sequential"] and facts["shuffle"] == "none"
+    done = stoker("info", "--json", "--shuffle", "full", tmp_path / "p.tar.gz")
+    assert done.returncode == 1 and not done.stdout and b"p.tar.gz" in done.stderr
 
 
 # ---- bench ----------------------------------------------------------------------------------

@@ -357,7 +357,7 @@ def test_killed_at_any_instant(script, source, tmp_path):
             assert files(destination) == want
             if (tmp_path / "dst.lock").exists():  # killed after the last rename: the next run,
                 refused = start(script, destination, source).communicate()[1]  # refused, clears it
-                assert "is there already" in refused
+                assert "already exists" in refused
             assert {path.name for path in tmp_path.iterdir()} == {"want", "dst"}
             shutil.rmtree(destination)
     assert start(script, destination, source).communicate()[1] == ""
