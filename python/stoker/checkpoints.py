@@ -527,9 +527,9 @@ class Checkpointer:
         """Restores the objects of a dict in place, and returns the step.
 
         Waits for running saves. Without ``step``: the newest step that is complete and whose hashes
-        match; a damaged one is passed over. Objects with ``load_state_dict`` get their state; tensors and arrays are
-        filled; numbers and texts of the dict are replaced. Returns None if there is no step. If it
-        raises, tensors may be filled in part.
+        match; a damaged one is passed over. Objects with ``load_state_dict`` get their state;
+        tensors and arrays are filled; numbers and texts of the dict are replaced. Returns None if
+        there is no step. If it raises, tensors may be filled in part.
 
         ``check``: a function that computes metrics of the restored state again, such as ``{"loss":
         ...}`` of a fixed batch. Each is compared with what ``save(metrics=)`` stored for this step;

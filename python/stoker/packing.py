@@ -72,7 +72,7 @@ def pack(
         shard_bytes: largest shard, unless one sample is larger. Default: 256 MiB.
         pattern: names of the shards. Default: ``"shard-%06d.tar"``.
         shuffle: seed of the shuffle of the samples; default 0. Neighbours in a class folder have
-            one class, which a loader would have to mix. Unfinished work continues in its order.
+            one class, which a loader would have to mix.
         keep_order: keep the order of the source instead; compressed tars without seek points are
             packed in it anyway. The manifest says which order was used.
         short_side: JPEGs with a longer short side are resized to it; all other members are copied.

@@ -252,8 +252,8 @@ def test_pack_shuffles(folder, tmp_path):
     command("pack", "--shuffle", 1, "--keep-order", folder, tmp_path / "g", code=2)
 
 
-def test_an_unfinished_pack_continues_in_its_order(folder, tmp_path):
-    """An unfinished pack of an earlier release, which kept the order by default."""
+def test_an_unfinished_pack_continues_in_its_order_only(folder, tmp_path):
+    """A pack without options never continues one with keep_order."""
 
     def stop(progress):
         if progress["shards_done"] > 1:
@@ -262,6 +262,8 @@ def test_an_unfinished_pack_continues_in_its_order(folder, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         stoker.pack(folder, tmp_path / "a", shard_bytes="4KiB", keep_order=True, progress=stop)
     assert pathlib.Path(tmp_path / "a.part").exists()
-    done = stoker.pack(folder, tmp_path / "a", shard_bytes="4KiB")
+    with pytest.raises(stoker.StateError, match='order: "source" before, "shuffled" now'):
+        stoker.pack(folder, tmp_path / "a", shard_bytes="4KiB")
+    done = stoker.pack(folder, tmp_path / "a", shard_bytes="4KiB", keep_order=True)
     assert not done["shuffled"] and done["samples_kept"] > 0
     assert order_of(tmp_path / "a")[0] == sorted(order_of(tmp_path / "a")[0])

@@ -29,8 +29,8 @@ static struct stoker_error error;
 
 static const char *at(const char *name)
 {
-    static char path[8][256];
-    static int turn;
+    static _Thread_local char path[8][256];
+    static _Thread_local int turn;
 
     turn = (turn + 1) % 8;
     snprintf(path[turn], sizeof path[turn], "%s/%s", home, name);

@@ -33,7 +33,6 @@ struct stoker_pack {
     struct stk_background_job job;
     _Atomic uint32_t phase;
     _Atomic bool is_shuffled;
-    bool is_default_order; /* shuffle was left out */
     _Atomic uint64_t shards, shards_done, samples, samples_done, bytes, bytes_done;
     _Atomic uint64_t shards_resumed, samples_resumed, bytes_resumed, resized, copied;
     _Atomic uint64_t retries;
@@ -125,8 +124,7 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *u
     }
     options->shard_bytes = options->shard_bytes ? options->shard_bytes : SHARD_BYTES_DEFAULT;
     options->quality = options->quality ? options->quality : QUALITY_DEFAULT;
-    pack->is_default_order = !options->shuffle;
-    if (pack->is_default_order) {
+    if (!options->shuffle) {
         options->shuffle = stk_index_is_sequential(pack->dataset->index) ? STOKER_SHUFFLE_NONE
                                                                          : STOKER_SHUFFLE_FULL;
     }
@@ -370,12 +368,6 @@ static int pack_all(struct stoker_pack *pack, struct stoker_error *error)
     uint64_t ratio;
     int status = 0;
 
-    if (pack->is_default_order &&
-        stk_staging_keeps_order(pack->dataset->engine->io, pack->destination)) {
-        pack->options.shuffle = STOKER_SHUFFLE_NONE; /* as the earlier run, which is continued */
-        pack->options.seed = 0;
-        pack->is_shuffled = false;
-    }
     status = stk_pack_plan_open(&pack->plan, pack->dataset, pack->options.shuffle,
                                 pack->options.seed, &pack->job.stopping, error);
     if (status < 0) {

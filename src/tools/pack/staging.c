@@ -280,28 +280,6 @@ done:
     return status;
 }
 
-bool stk_staging_keeps_order(struct stk_io *io, const char *destination)
-{
-    char *folder = stk_staging_path(destination, "", ".part");
-    char *path = folder ? stk_staging_path(folder, STK_STAGING_PLAN_NAME, "") : NULL;
-    uint8_t *data = NULL;
-    size_t bytes = 0;
-    bool keeps = false;
-
-    if (path && stk_staging_find_file(io, path, PLAN_BYTES_MAX, &data, &bytes, NULL) > 0) {
-        json_t *plan = json_loadb((const char *)data, bytes, 0, NULL);
-        const char *order =
-            json_string_value(json_object_get(json_object_get(plan, "settings"), "order"));
-
-        keeps = order && strcmp(order, "source") == 0;
-        json_decref(plan);
-    }
-    stk_free(data);
-    stk_free(path);
-    stk_free(folder);
-    return keeps;
-}
-
 /* A finished shard's members for the index, and its entry for the manifest. */
 static int add_shard(struct stk_staging *staging, const char *name, uint32_t shard,
                      struct stk_index *index, struct stk_manifest *manifest,

@@ -45,8 +45,6 @@ struct stk_staging {
 int stk_staging_open(struct stk_staging *staging, struct stk_io *io, const char *destination,
                      struct json_t *settings, const char *stamp, struct stoker_error *error);
 void stk_staging_close(struct stk_staging *staging); /* zeroed is allowed; files stay */
-/* Returns true if unfinished work of DST was begun in the order of its source. */
-bool stk_staging_keeps_order(struct stk_io *io, const char *destination);
 
 struct stk_staging_content {
     const char *pattern;
