@@ -134,7 +134,8 @@ struct stoker_order_verify_options {
                            resumes */
     uint64_t seed;      /* of the random runs */
     const struct stoker_order_segment *segments; /* borrowed: a run of these segments; the last one
-                                                     continues to the end */
+                                                     continues to the end, the others must end in
+                                                     these epochs, before the last step */
     size_t segment_count;
     uint64_t first_history; /* number of the first random run: runs may be verified in parts */
     uint8_t histories_only; /* 1: random runs use the world sizes, which are not verified on their
@@ -145,7 +146,9 @@ struct stoker_order_proof {
     size_t struct_size;
     uint64_t slots; /* enumerated */
     uint64_t steps; /* steps whose samples were compared with those of another world size */
-    uint64_t histories, resizes, kills;
+    uint64_t histories;
+    uint64_t resizes;  /* segments with another world size or batch size than the one before */
+    uint64_t kills;    /* segments that lost steps */
     uint64_t failures; /* 0: each sample occurs exactly once in all of them */
     char failure[256]; /* the first failure */
 };
@@ -155,7 +158,8 @@ struct stoker_order_proof {
  * epochs). With a mix or a sampling: that each position comes once with its sample and, unless
  * histories_only, that each sample comes once (`repeats` times) in each pass of its source or
  * stage; with replacement there are no passes. Returns 0 and fills *proof_out, also if there are
- * failures; -ENOMEM if memory is exhausted; STOKER_ERROR_CORRUPT if a table is damaged. */
+ * failures; -ENOMEM if memory is exhausted; STOKER_ERROR_CORRUPT if a table is damaged;
+ * STOKER_ERROR_ARGUMENT if an option is invalid, or the epochs end before a segment does. */
 STOKER_API int stoker_order_verify(const struct stoker_order *order,
                                    const struct stoker_order_verify_options *options,
                                    struct stoker_order_proof *proof_out,

@@ -158,7 +158,8 @@ def test_mix(data):
     assert [part["name"] for part in report["parts"]] == [str(source) for source in sources]
     order, full = report["order"], report["full"]
     assert sum(part["window_blocks"] for part in report["parts"]) == order["window_blocks"]
-    assert 0 < order["open_blocks"] <= order["window_blocks"] <= full["open_blocks"] + 3
+    assert 0 < order["open_blocks"] <= order["window_blocks"] <= full["blocks"] + 3
+    assert full["requests"] == full["epoch_samples"] == total
     assert all(0.2 < part["distance"] < 0.45 for part in report["parts"])
     got = rows(*words, "--simulate")[0]
     assert (got["missing"], got["repeated"]) == (0, 0)

@@ -178,7 +178,8 @@ def test_info_and_order_report_mixing(folder, tars, tmp_path):
     for source in (folder, tars):
         info = json.loads(command("info", "--json", source))
         assert info["shuffle"] == "full" and info["random_reads_free"]
-        assert info["mixing"]["batch_classes"] == info["mixing"]["full_batch_classes"]
+        full = info["mixing"]["full_batch_classes"]  # of another seed
+        assert info["mixing"]["batch_classes"] == pytest.approx(full, rel=0.1)
         words = ("--batch", 32, "--shuffle", "block", "--block-samples", 25, "--window-blocks", 2)
         info = json.loads(command("order", "--json", *words, source))["mixing"]
         assert info["classes"] == CLASSES
@@ -221,7 +222,8 @@ def test_mixing_of_a_loader(folder):
     with open_loader(folder, 32) as loader:
         assert "as a full shuffle" in loader.note or "a full shuffle gives" in loader.note
         info = loader.mixing()
-        assert info["classes"] == CLASSES and info["batch_classes"] == info["full_batch_classes"]
+        assert info["classes"] == CLASSES
+        assert info["batch_classes"] == pytest.approx(info["full_batch_classes"], rel=0.1)
     with open_loader(folder, 32, shuffle="block", window=1) as loader:
         info = loader.mixing(labels=[i // EACH for i in range(CLASSES * EACH)])
         assert info["note"].startswith(f"{info['batch_classes']:.0f} classes per batch")

@@ -170,3 +170,74 @@ def test_words_of_groups(data):
     text = run("order", data / "folder", "--home-groups", 2, "--shuffle", "block", status=2)
     assert "0 complete blocks: 1 groups at most" in text
     assert "1 groups at most" in run("info", data / "folder", "--home-groups", 2, status=2)
+
+
+SELECTIONS = [["--balance", "label"], ["--weights", "size"], ["--subset", "label<2"],
+              ["--replacement"], ["--repeats", 2], ["--curriculum", "0:label<2;30:"]]
+INVALID = ["seed=x", "foo=1", "batch=0", "=", "", "shuffle=x", "mix=1,1", "threads=0",
+           "subset=nothing<", "shuffle=two-level"]
+
+
+@pytest.mark.parametrize("words", SELECTIONS, ids=str)
+def test_an_invalid_difference_of_selected_samples(data, words):
+    """The command freed the selection twice, and aborted."""
+    for wrong in INVALID:
+        text = run("order", data / "folder", "--batch", 10, *words, "--diff", wrong, status=2)
+        assert text.startswith("stoker: ") and text.count("\n") == 2, wrong
+    run("order", data / "folder", "--batch", 10, *words, "--diff", "seed=0")
+
+
+def test_a_scenario_that_does_not_fit_into_the_epochs():
+    """3,017 samples have 11 steps of 256 an epoch. The example of the help works."""
+    words = ["order", "--samples", 3017, "--verify", "--scenario"]
+    text = run(*words, "8x32:500-20,4x64", status=2)
+    assert "segment 1 of 2 needs 500 steps; 2 epochs end after 22" in text
+    assert "verify more epochs (at most 64)" in text
+    assert "1 resizes and 1 kills" in run(*words, "8x32:500-20,4x64", "--epochs", 46)
+    assert "1 resizes and 1 kills" in run(*words, "8x32:5-2,3x50")
+    assert "0 resizes and 1 kills" in run(*words, "8x32:5-2,8x32")
+    example = re.search(r"RANKSxBATCH:STEPS-LOST:\s+(\S+)", run("order", "--help"))[1]
+    assert "1 resizes and 1 kills" in run(*words, example)
+
+
+def test_the_limit_of_epochs():
+    text = run("order", "--samples", 100, "--verify", "--epochs", 65, status=2)
+    assert "too many epochs: 65 epochs" in text and "histories" not in text
+    assert "(at most 64)" in " ".join(run("order", "--help").split())
+
+
+@pytest.mark.parametrize("query", [["--verify"], ["--at", 0], ["--find", 1], ["--diff", "seed=1"],
+                                   ["--simulate"]], ids=str)
+def test_options_without_effect(query):
+    words = ["order", "--samples", 100, "--batch", 10]
+    assert "--labels goes with" in run(*words, *query, "--labels", "/no/such", status=2)
+    for more in (["--scenario", "8x2"], ["--world-sizes", "1"], ["--random-runs", 1]):
+        if query != ["--verify"]:
+            assert "without --verify" in run(*words, *query, *more, status=2)
+            assert "without --verify" in run(*words, *more, status=2)
+
+
+def test_costs_of_a_full_order(data):
+    """A loader of a full order reads samples, not blocks; the reference is another permutation."""
+    words = ["order", data / "folder", "--batch", 10]
+    table = json.loads(run(*words, "--shuffle", "full", "--json"))
+    for column in (table["order"], table["full"]):
+        assert column["window_blocks"] == column["window_bytes"] == column["open_blocks"] == 0
+        assert column["requests"] == column["epoch_samples"] == 100
+    assert table["order"]["distance"] != table["full"]["distance"]
+    assert table["mixing"]["chi_square"] != table["mixing"]["full_chi_square"]
+    assert table["buffer"]["window_samples"] == 105 and table["buffer"]["window_blocks"] > 0
+    text = run(*words, "--shuffle", "full")
+    assert re.search(r"memory of windows, a node +none ", text)
+    assert re.search(r"requests an epoch +100 +- +100\n", text)
+    assert "each sample is a request" in text and "has the next seed" in text
+    block = json.loads(run(*words, "--shuffle", "block", "--json"))
+    assert block["order"]["window_blocks"] > 0 and block["full"]["requests"] == 100
+    assert block["full"]["distance"] == table["order"]["distance"]  # of the same seed
+
+
+def test_stdout_that_is_closed(data):
+    done = subprocess.run(["sh", "-c", '"$0" order --samples 100 >&-', COMMAND],
+                          capture_output=True, text=True, timeout=100)
+    assert done.returncode == 3 and "Bad file descriptor" in done.stderr
+    assert "stdout is closed" in done.stderr and "free space" not in done.stderr

@@ -183,6 +183,15 @@ static void check_world(struct proof *proof, uint32_t world)
     check(proof, world);
 }
 
+/* Counts a resize if a segment has another world size or batch size than the one before it. */
+static void count_resize(struct proof *proof, struct stk_partition *before,
+                         const struct stk_partition *cut)
+{
+    proof->result.resizes += before->world_size > 0 && (before->world_size != cut->world_size ||
+                                                        before->batch_size != cut->batch_size);
+    *before = *cut;
+}
+
 /* Stretches of random worlds and batch sizes. Each runs some steps and ends by a resize, with the
  * state of its last step, or by a kill: then steps after the last saved state are lost, and run
  * again in another world. */
@@ -191,7 +200,7 @@ static void check_history(struct proof *proof, uint64_t number)
     const struct stoker_order_verify_options *options = &proof->options;
     uint64_t size =
         (uint64_t)proof->order->partition.batch_size * proof->order->partition.world_size;
-    struct stk_partition cut = proof->order->partition;
+    struct stk_partition cut = proof->order->partition, before = {0};
     struct run_position at = {0};
 
     proof->key = stk_random_key(options->seed, number);
@@ -209,7 +218,8 @@ static void check_history(struct proof *proof, uint64_t number)
         }
         ran = 1 + draw(proof, steps);
         kept = draw(proof, 2) ? ran : draw(proof, ran + 1);
-        *(kept < ran ? &proof->result.kills : &proof->result.resizes) += 1;
+        proof->result.kills += kept < ran;
+        count_resize(proof, &before, &cut);
         for (uint64_t step = 0; step < ran; step++) {
             struct run_position here = {at.epoch, at.position + step * stk_partition_stride(&cut)};
             enumerate(proof, &cut, &here, step < kept);
@@ -220,12 +230,28 @@ static void check_history(struct proof *proof, uint64_t number)
     check(proof, cut.world_size);
 }
 
-/* Runs the history that the caller specifies: each segment ends after a number of steps, and the
- * next one begins where a state was saved, `lost` steps before. */
-static void check_run(struct proof *proof)
+static int fail_short_run(const struct proof *proof, size_t segment, uint64_t steps, uint64_t ran,
+                          struct stoker_error *error)
 {
     const struct stoker_order_verify_options *options = &proof->options;
-    struct stk_partition cut = proof->order->partition;
+    char needed[64] = "goes on to the end of the run, but is not the last";
+
+    if (steps < UINT64_MAX) {
+        snprintf(needed, sizeof needed, "needs %llu steps", (unsigned long long)steps);
+    }
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, "the run does not fit into the verified epochs",
+                    "verify more epochs (at most 64), or use fewer steps",
+                    "segment %zu of %zu %s; %u epochs end after %llu of its steps", segment + 1,
+                    options->segment_count, needed, options->epochs, (unsigned long long)ran);
+}
+
+/* Runs the history that the caller specifies: each segment ends after a number of steps, and the
+ * next one begins where a state was saved, `lost` steps before. Returns 0 or, if the epochs end
+ * before a segment is complete, STOKER_ERROR_ARGUMENT. */
+static int check_run(struct proof *proof, struct stoker_error *error)
+{
+    const struct stoker_order_verify_options *options = &proof->options;
+    struct stk_partition cut = proof->order->partition, before = {0};
     struct run_position at = {0};
 
     for (size_t i = 0; i < options->segment_count; i++) {
@@ -248,10 +274,15 @@ static void check_run(struct proof *proof)
             step++;
             saved = step == kept ? at : saved;
         }
-        at = kept < steps && step >= kept ? saved : at;
-        *(kept < steps ? &proof->result.kills : &proof->result.resizes) += !last;
+        if (step < steps && (!last || (step == 0 && i > 0))) {
+            return fail_short_run(proof, i, last ? 1 : steps, step, error);
+        }
+        at = kept < steps ? saved : at;
+        proof->result.kills += kept < steps;
+        count_resize(proof, &before, &cut);
     }
     check(proof, cut.world_size);
+    return 0;
 }
 
 /* ---- schedules of mixes and of chosen samples ---- */
@@ -355,10 +386,11 @@ static int check_stretches(const struct stoker_order *order,
         cut.batch_size = stretch->batch_size;
         status = stk_partition_check(&cut, error);
         if (status == 0 && stretch->lost > stretch->steps) {
-            status = stk_fail(
-                error, STOKER_ERROR_ARGUMENT, "a segment loses more steps than it has",
-                "give at most as many lost steps as steps", "segment %zu: %llu steps, %llu lost", i,
-                (unsigned long long)stretch->steps, (unsigned long long)stretch->lost);
+            status =
+                stk_fail(error, STOKER_ERROR_ARGUMENT, "a segment loses more steps than it has",
+                         "give at most as many lost steps as steps",
+                         "segment %zu of %zu: %llu steps, %llu lost", i + 1, options->segment_count,
+                         (unsigned long long)stretch->steps, (unsigned long long)stretch->lost);
         }
     }
     return status;
@@ -380,13 +412,14 @@ static int check_options(const struct stoker_order *order,
                             "world size %u, %llu samples a step", world, (unsigned long long)size);
         }
     }
-    if (options->epochs > EPOCHS_MAX ||
-        (options->histories > 0 && options->world_size_count == 0)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT,
-                        "the options of the verification are out of range",
-                        "give at most 64 epochs, and world sizes for the histories",
-                        "%u epochs, %u histories, %zu world sizes", options->epochs,
-                        options->histories, options->world_size_count);
+    if (options->epochs > EPOCHS_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a verification has too many epochs",
+                        "verify at most 64 epochs", "%u epochs", options->epochs);
+    }
+    if (options->histories > 0 && options->world_size_count == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "random runs need world sizes",
+                        "give world sizes for the random runs", "%u random runs",
+                        options->histories);
     }
     return check_stretches(order, options, error);
 }
@@ -394,7 +427,7 @@ static int check_options(const struct stoker_order *order,
 static int check_all(struct proof *proof, struct stoker_error *error)
 {
     const struct stoker_order_verify_options *options = &proof->options;
-    int status;
+    int status = 0;
 
     for (size_t i = 0; i < options->world_size_count && !options->histories_only; i++) {
         check_world(proof, options->world_sizes[i]);
@@ -403,9 +436,10 @@ static int check_all(struct proof *proof, struct stoker_error *error)
         check_history(proof, options->first_history + i);
     }
     if (options->segment_count > 0) {
-        check_run(proof);
+        status = check_run(proof, error);
     }
-    status = stk_schedule_reader_error(&proof->reader, error); /* a damaged table */
+    status = status < 0 ? status
+                        : stk_schedule_reader_error(&proof->reader, error); /* a damaged table */
     return status < 0 || options->histories_only || stk_schedule_is_plain(&proof->order->schedule)
                ? status
                : check_pass_counts(proof, error);

@@ -80,20 +80,20 @@ static const struct run_row {
     {"one segment", STOKER_TAIL_DROP, {{2, 6, 0, 0}}, 1, 0, 0, 83 * 12},
     {"its steps do not end the last one", STOKER_TAIL_KEEP, {{2, 6, 3, 0}}, 1, 0, 0, 1001},
     {"a resize", STOKER_TAIL_DROP, {{2, 6, 10, 0}, {1, 7, 0, 0}}, 2, 1, 0, 120 + 125 * 7},
-    {"a kill", STOKER_TAIL_DROP, {{2, 6, 10, 3}, {1, 7, 0, 0}}, 2, 0, 1, 120 + 131 * 7},
-    {"nothing was saved", STOKER_TAIL_PAD, {{5, 3, 10, 10}, {1, 7, 0, 0}}, 2, 0, 1, 150 + 1001},
+    {"a kill", STOKER_TAIL_DROP, {{2, 6, 10, 3}, {1, 7, 0, 0}}, 2, 1, 1, 120 + 131 * 7},
+    {"nothing was saved", STOKER_TAIL_PAD, {{5, 3, 10, 10}, {1, 7, 0, 0}}, 2, 1, 1, 150 + 1001},
     {"killed behind the end",
      STOKER_TAIL_KEEP,
      {{1, 100, 11, 4}, {3, 2, 0, 0}},
      2,
-     0,
+     1,
      1,
      1001 + 301},
     {"up, down, killed twice",
      STOKER_TAIL_WRAP,
      {{2, 6, 9, 1}, {8, 6, 4, 4}, {3, 1, 5, 0}, {1, 1, 0, 0}},
      4,
-     1,
+     3,
      2,
      108 + 192 + 15 + 1001 - 96 - 15},
 };
@@ -361,7 +361,21 @@ static void test_refused(void)
     options.segments = &(struct stoker_order_segment){2, 3, 4, 5};
     options.segment_count = 1;
     T_EQ("lost", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
-    T_HAS("lost", error.where, "segment 0: 4 steps, 5 lost");
+    T_HAS("lost", error.where, "segment 1 of 1: 4 steps, 5 lost");
+    options.segments = (struct stoker_order_segment[]){{2, 6, 84, 1}, {1, 7, 0, 0}};
+    options.segment_count = 2;
+    T_EQ("short", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
+    T_HAS("short", error.where, "segment 1 of 2 needs 84 steps; 1 epochs end after 83");
+    options.segments = (struct stoker_order_segment[]){{2, 6, 83, 0}, {2, 6, 0, 0}};
+    T_EQ("none", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
+    T_HAS("none", error.where, "segment 2 of 2 needs 1 steps; 1 epochs end after 0");
+    options.segments = (struct stoker_order_segment[]){{2, 6, 0, 0}, {2, 6, 0, 0}};
+    T_EQ("endless", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
+    T_HAS("endless", error.where, "segment 1 of 2 goes on to the end of the run");
+    options.segments = (struct stoker_order_segment[]){{2, 6, 5, 0}, {2, 6, 0, 0}};
+    T_EQ("restart", stoker_order_verify(order, &options, &proof, &error), 0);
+    T_EQ("a restart is no resize", proof.resizes + proof.kills, 0);
+    options.segment_count = 1;
     options.segments = &(struct stoker_order_segment){0, 3, 4, 0};
     T_EQ("no server", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     options.segment_count = 0;

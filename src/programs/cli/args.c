@@ -248,7 +248,7 @@ static const struct option options[] = {
     {"epoch", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epoch), 0, UINT64_MAX,
      "the epoch of --at and --simulate, the first of --find; default 0"},
     {"epochs", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epochs), 1, UINT64_MAX,
-     "number of epochs for --find, --diff and --verify; default 3, 3 and 2"},
+     "number of epochs for --find, --diff and --verify (at most 64); default 3, 3 and 2"},
     {"at", "STEP", COMMAND_ORDER, OPTION_TEXT, FIELD(at), 0, 0,
      "list the samples of a step: which samples were in the batch where the loss jumped?"},
     {"rank", "N", COMMAND_ORDER, OPTION_TEXT, FIELD(rank), 0, 0,
@@ -282,8 +282,8 @@ static const struct option options[] = {
     {"random-runs", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(random_runs), 1, UINT32_MAX,
      "random runs that --verify checks, with resizes, other batch sizes and kills; default 20"},
     {"scenario", "RUN", COMMAND_ORDER, OPTION_TEXT, FIELD(scenario), 0, 0,
-     "with --verify: verify this run, a list of segments RANKSxBATCH:STEPS-LOST: 8x32:500-20,4x64 "
-     "is 500 steps on 8 ranks, a kill, and 4 ranks that resume from the state 20 steps before"},
+     "with --verify: verify this run, a list of segments RANKSxBATCH:STEPS-LOST: 8x32:5-2,4x64 "
+     "is 5 steps on 8 ranks, a kill, and 4 ranks that resume from the state 2 steps before"},
     {"simulate", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(simulate), 0, 0,
      "simulate an epoch on all ranks: how many blocks each node has open; any size of data set"},
     {"samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(samples), 1, UINT64_C(1) << 56,

@@ -16,6 +16,7 @@
 #define KEY_BYTES 4097
 
 static int run(struct args *args);
+static int check_queries(const struct args *args);
 static int setup_open(struct order_setup *setup, const struct args *args);
 static void setup_close(struct order_setup *setup);
 static int list(struct order_setup *setup);
@@ -29,8 +30,9 @@ const struct command command_order = {
     .summary = "Show cost and mixing of an order, find samples in it, verify it",
     .more =
         "Without --at, --find, --diff, --verify or --simulate: memory, requests and mixing of\n"
-        "this order, compared with a shuffle buffer of the same memory, a full permutation and\n"
-        "the two-level shuffle (shards, then the samples of each; tars only).\n"
+        "this order, compared with a shuffle buffer of the same memory (for a full order: of all\n"
+        "samples), a full permutation and the two-level shuffle (shards, then the samples of\n"
+        "each; tars only).\n"
         "Reads only the index or the headers: the order is a function of the settings.\n"
         "Distances are in data sets: 0.333 in a full permutation. Batch mates are the samples\n"
         "of one step on all ranks.\n",
@@ -40,24 +42,14 @@ const struct command command_order = {
 static int run(struct args *args)
 {
     struct order_setup setup = {0};
-    int queries = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify +
-                  args->simulate;
     int status;
 
     if (args->path_count == 0 && args->samples == 0) {
         return term_usage("order", "no path given", NULL,
                           "usage: stoker order [options] PATH..., or --samples N");
     }
-    if (queries > 1 || (args->rank && !args->at)) {
-        return term_usage("order", "options exclude each other", NULL,
-                          "use one of --at, --find, --diff, --verify and --simulate; --rank needs "
-                          "--at");
-    }
-    if (args->epochs > EPOCHS_MAX || args->epochs > UINT64_MAX - args->epoch) {
-        return term_usage("order", "too many epochs", NULL,
-                          "use at most 1,000,000 --epochs, the last of which is before 2^64");
-    }
-    status = setup_open(&setup, args);
+    status = check_queries(args);
+    status = status == EXIT_FINE ? setup_open(&setup, args) : status;
     if (status == EXIT_FINE) {
         status = args->at         ? list(&setup)
                  : args->find     ? find(&setup)
@@ -105,6 +97,32 @@ static int setup_open(struct order_setup *setup, const struct args *args)
     status =
         status == EXIT_FINE ? sampling_args_open(&setup->choice, args, setup->dataset) : status;
     return status == EXIT_FINE ? order_open(setup, args, &setup->order) : status;
+}
+
+/* Refuses options that would have no effect, or that exclude each other. */
+static int check_queries(const struct args *args)
+{
+    int queries = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify +
+                  args->simulate;
+
+    if (queries > 1 || (args->rank && !args->at)) {
+        return term_usage("order", "options exclude each other", NULL,
+                          "use one of --at, --find, --diff, --verify and --simulate; --rank needs "
+                          "--at");
+    }
+    if (args->labels_path && queries > 0) {
+        return term_usage("order", "--labels goes with the report only", args->labels_path,
+                          "leave out --at, --find, --diff, --verify and --simulate");
+    }
+    if (!args->verify && (args->scenario || args->world_sizes || args->random_runs)) {
+        return term_usage("order", "an option of --verify without --verify", NULL,
+                          "add --verify to --scenario, --world-sizes and --random-runs");
+    }
+    if (args->epochs > EPOCHS_MAX || args->epochs > UINT64_MAX - args->epoch) {
+        return term_usage("order", "too many epochs", NULL,
+                          "use at most 1,000,000 --epochs, the last of which is before 2^64");
+    }
+    return EXIT_FINE;
 }
 
 static void setup_close(struct order_setup *setup)
@@ -350,6 +368,30 @@ static void difference_print_json(const struct stoker_order_difference *differen
     json_close('}');
 }
 
+/* Opens the order of the other configuration in place of setup's mix and choice, and compares. */
+static int diff_with(struct order_setup *setup, const struct args *changed, uint64_t epochs,
+                     struct stoker_order_difference *difference)
+{
+    struct sampling_args own = setup->choice; /* restored below, since options point into it */
+    struct stoker_order *other = NULL;
+    struct stoker_error error = {0};
+    int status = order_mix_open(setup, changed);
+
+    if (status != EXIT_FINE) {
+        return status; /* setup->choice still owns its samplers */
+    }
+    status = sampling_args_open(&setup->choice, changed, setup->dataset);
+    status = status != EXIT_FINE ? status : order_open(setup, changed, &other);
+    if (status == EXIT_FINE) {
+        int failed = stoker_order_diff(setup->order, other, epochs, difference, &error);
+        status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
+    }
+    stoker_order_close(other);
+    sampling_args_close(&setup->choice);
+    setup->choice = own;
+    return status;
+}
+
 /* Returns true if only settings of an order were changed. */
 static bool is_setting_changed_only(const struct order_setup *setup, const struct args *changed)
 {
@@ -383,9 +425,6 @@ static int diff(struct order_setup *setup)
     struct stoker_order_difference difference = {.struct_size = sizeof difference};
     uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
     struct args changed = *setup->args;
-    struct stoker_order *other = NULL;
-    struct sampling_args own = setup->choice; /* restored below, since options point into it */
-    struct stoker_error error = {0};
     int status = args_change(&changed, &command_order, setup->args->diff);
 
     if (status == EXIT_FINE && (!*setup->args->diff || !is_setting_changed_only(setup, &changed))) {
@@ -399,18 +438,7 @@ static int diff(struct order_setup *setup)
     if (status == EXIT_FINE && setup->dataset) {
         status = order_check(&command_order, &changed, setup->dataset, &setup->info);
     }
-    status = status != EXIT_FINE ? status
-                                 : order_mix_open(setup, &changed); /* of the other configuration */
-    status =
-        status != EXIT_FINE ? status : sampling_args_open(&setup->choice, &changed, setup->dataset);
-    status = status != EXIT_FINE ? status : order_open(setup, &changed, &other);
-    if (status == EXIT_FINE) {
-        int failed = stoker_order_diff(setup->order, other, epochs, &difference, &error);
-        status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
-    }
-    stoker_order_close(other);
-    sampling_args_close(&setup->choice);
-    setup->choice = own;
+    status = status != EXIT_FINE ? status : diff_with(setup, &changed, epochs, &difference);
     if (status != EXIT_FINE) {
         return status;
     }

@@ -69,7 +69,7 @@ static int parse_worlds(struct proof *proof, const char *text)
     return EXIT_FINE;
 }
 
-/* "8x32:500-20,4x64:100,16x16": ranks x batch size : steps - lost steps. */
+/* "8x32:5-2,4x64:100,16x16": ranks x batch size : steps - lost steps. */
 static int parse_run(struct proof *proof, const char *text)
 {
     for (const char *at = text; at; at = *at == ',' ? at + 1 : NULL) {
@@ -90,7 +90,7 @@ static int parse_run(struct proof *proof, const char *text)
             (steps == 0 && *at == ',')) {
             return term_usage("order", "not a run", text,
                               "use RANKSxBATCH:STEPS-LOST,...,RANKSxBATCH, at most 64, like "
-                              "8x32:500-20,4x64");
+                              "8x32:5-2,4x64");
         }
         proof->segments[proof->segment_count++] = (struct stoker_order_segment){
             .world_size = (uint32_t)world,

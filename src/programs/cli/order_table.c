@@ -17,7 +17,9 @@ _Static_assert(PARTS_MAX >= SAMPLING_ARGS_STAGES_MAX, "a row for each stage");
 struct column {
     const char *name, *json;
     struct stoker_order_measures measures;
-    uint64_t shuffle; /* 0: as the command line */
+    uint64_t shuffle;    /* 0: as the command line */
+    uint64_t blocks_max; /* that a shuffle buffer of this memory has room for */
+    bool is_other_seed;  /* a second full permutation, beside a full order */
     bool is_buffer;
 };
 
@@ -29,6 +31,21 @@ static double block_bytes_of(const struct order_setup *setup)
     return setup->info.sample_count ? (double)setup->info.bytes / (double)setup->info.sample_count *
                                           (double)options.block_samples
                                     : 0;
+}
+
+static void cell_text(const char *text)
+{
+    printf("  %20s", text);
+}
+
+/* Memory of blocks; 0: none. */
+static void cell_blocks(const struct order_setup *setup, uint64_t blocks)
+{
+    if (blocks > 0) {
+        order_cell_bytes(setup, blocks);
+    } else {
+        cell_text("none");
+    }
 }
 
 void order_cell_bytes(const struct order_setup *setup, uint64_t blocks)
@@ -68,6 +85,20 @@ static uint32_t version_of(const struct stoker_order_options *options)
     return options->order_version ? options->order_version : STOKER_ORDER_VERSION;
 }
 
+static void notes_print(const struct column *columns, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(columns[i].json, "full") == 0) {
+            printf("A full order has no windows: a loader has a batch and those it reads ahead in "
+                   "memory,\nand each sample is a request.\n");
+            if (columns[i].is_other_seed) {
+                printf("The full permutation has the next seed: its column shows how much full "
+                       "orders differ.\n");
+            }
+        }
+    }
+}
+
 static void table_print(const struct order_setup *setup, const struct column *columns, size_t count)
 {
     const struct stoker_order_options options = order_settings(setup, setup->args);
@@ -94,9 +125,9 @@ static void table_print(const struct order_setup *setup, const struct column *co
         cell;                                                                                      \
     }
     ROW("samples mixed with each other", order_cell_count(m->window_samples, true))
-    ROW("memory of windows, a node", order_cell_bytes(setup, m->window_blocks_max))
+    ROW("memory of windows, a node", cell_blocks(setup, m->window_blocks_max))
     ROW("open at once, a node",
-        m->walked ? order_cell_bytes(setup, m->open_blocks_max) : order_cell_count(0, false))
+        m->walked ? cell_blocks(setup, m->open_blocks_max) : order_cell_count(0, false))
     ROW("requests an epoch", order_cell_count(m->requests, m->walked))
     ROW("  with a cache of 1/nodes", order_cell_count(m->requests_cached, m->walked))
     ROW("  samples found in that cache", cell_share(m->cache_share, m->walked))
@@ -112,6 +143,7 @@ static void table_print(const struct order_setup *setup, const struct column *co
                term_count(b, columns[0].measures.step_samples_measured));
     }
     printf("\n");
+    notes_print(columns, count);
 }
 
 static void measures_print_json(const char *name, const struct stoker_order_measures *m,
@@ -196,9 +228,9 @@ static void parts_print(const struct order_setup *setup, const struct stoker_ord
         printf("\n%-34s", bytes > 34 && setup->has_mix ? name + bytes - 34 : name);
         order_cell_count(m->samples, m->walked);
         order_cell_count(m->chosen, true);
-        order_cell_bytes(setup, m->window_blocks_max);
+        cell_blocks(setup, m->window_blocks_max);
         if (m->walked) {
-            order_cell_bytes(setup, m->open_blocks_max);
+            cell_blocks(setup, m->open_blocks_max);
         } else {
             order_cell_count(0, false);
         }
@@ -227,7 +259,10 @@ static size_t name_columns(const struct order_setup *setup, struct column *colum
     }
     if (!setup->choice.is_drawn) { /* with replacement all shuffles are the same */
         columns[count++] = (struct column){
-            .name = "full permutation", .json = "full", .shuffle = STOKER_SHUFFLE_FULL};
+            .name = "full permutation",
+            .json = "full",
+            .shuffle = STOKER_SHUFFLE_FULL,
+            .is_other_seed = order_settings(setup, setup->args).shuffle == STOKER_SHUFFLE_FULL};
     }
     if (setup->shard_ends && !setup->has_mix && !setup->choice.is_drawn) {
         columns[count++] = is_two_level ? (struct column){.name = "blocks",
@@ -238,6 +273,16 @@ static size_t name_columns(const struct order_setup *setup, struct column *colum
                                                           .shuffle = STOKER_SHUFFLE_TWO_LEVEL};
     }
     return count;
+}
+
+/* A loader of a full order reads each sample on its own: no window, no open blocks, and a request
+ * for each sample that is not in the cache. */
+static void count_samples(struct stoker_order_measures *m)
+{
+    m->window_blocks_max = 0;
+    m->open_blocks_max = 0;
+    m->requests = m->samples;
+    m->requests_cached = (uint64_t)((1 - m->cache_share) * (double)m->samples + 0.5);
 }
 
 /* parts: only for this order; NULL: none. */
@@ -255,6 +300,7 @@ static int measure(struct order_setup *setup, struct column *column, uint64_t bu
     int status;
 
     changed.shuffle = column->shuffle ? column->shuffle : changed.shuffle;
+    changed.seed += column->is_other_seed;
     status = order_open(setup, &changed, &order);
     if (status != EXIT_FINE) {
         return status;
@@ -262,6 +308,14 @@ static int measure(struct order_setup *setup, struct column *column, uint64_t bu
     column->measures.struct_size = sizeof column->measures;
     status = stoker_order_measure(order, &options, &column->measures, &error);
     stoker_order_close(order);
+    column->blocks_max = column->measures.window_blocks_max;
+    if (status == 0 && !column->is_buffer &&
+        order_settings(setup, &changed).shuffle == STOKER_SHUFFLE_FULL) {
+        count_samples(&column->measures);
+        for (uint64_t i = 0; parts && i < column->measures.part_count && i < PARTS_MAX; i++) {
+            count_samples(&parts[i]);
+        }
+    }
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
 }
 
@@ -289,13 +343,13 @@ int order_report(struct order_setup *setup)
         draw_progress((double)i / (double)(count + 1), columns[i].name);
         /* As many samples as the windows of all nodes. */
         uint64_t buffer_samples = columns[i].is_buffer
-                                      ? first->window_blocks_max * first->nodes *
+                                      ? columns[0].blocks_max * first->nodes *
                                             order_settings(setup, setup->args).block_samples
                                       : 0;
 
         status = measure(setup, &columns[i], buffer_samples, i == 0 ? parts : NULL);
         if (columns[i].is_buffer) {
-            columns[i].measures.window_blocks_max = first->window_blocks_max;
+            columns[i].measures.window_blocks_max = columns[0].blocks_max;
         }
     }
     if (status == EXIT_FINE) {

@@ -50,6 +50,15 @@ void term_init(void)
     term.color = term.live && !(no_color && no_color[0]);
 }
 
+static const char *write_advice(int number)
+{
+    return number == ENOSPC || number == EDQUOT ? "free space where stdout goes"
+           : number == EBADF ? "stdout is closed or cannot be written: redirect it to a file or a "
+                               "pipe"
+           : number == EFBIG ? "raise the limit of file sizes ('ulimit -f')"
+                             : "check where stdout goes";
+}
+
 int term_finish(int status)
 {
     term_live_end();
@@ -60,8 +69,7 @@ int term_finish(int status)
         return status > EXIT_SIGNAL ? status : EXIT_FINE;
     }
     if (term.closed) {
-        term_fail("cannot write the result", strerror(term.failure),
-                  "free space where stdout goes");
+        term_fail("cannot write the result", strerror(term.failure), write_advice(term.failure));
         return EXIT_ENVIRONMENT;
     }
     return status;

@@ -127,6 +127,9 @@ static int measure_all(struct labels *labels, const struct stoker_order_options 
 
     full_options.shuffle = STOKER_SHUFFLE_FULL;
     full_options.group_count = 1;
+    if (order->shuffle == STOKER_SHUFFLE_FULL) {
+        full_options.seed++; /* else it would be the same order */
+    }
     status = status < 0 ? status : measure(labels, &full_options, steps_max, &full, error);
     if (status < 0) {
         return status;
