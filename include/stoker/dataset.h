@@ -161,8 +161,8 @@ STOKER_API int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t samp
                                    size_t *bytes_out, struct stoker_error *error);
 
 /* Label of a sample: the number of its class in a folder, else its member cls: a whole number, or a
- * hash of another text. Returns 0 and sets *label_out; STOKER_ERROR_MISSING if it has none, or the
- * error of the read. */
+ * hash of another text. Returns 0 and sets *label_out; STOKER_ERROR_MISSING if it has none,
+ * STOKER_ERROR_LIMIT if the member is longer than 4,096 bytes, or the error of the read. */
 STOKER_API int stoker_dataset_label(struct stoker_dataset *dataset, uint64_t sample,
                                     int64_t *label_out, struct stoker_error *error);
 

@@ -36,7 +36,8 @@ struct stoker_mixing {
                               for 8.6 GB" */
 };
 /* Measures how an order mixes classes, before a run. Reads labels of up to twice the measured
- * samples: of a folder from its index, of shards their members cls. Returns 0 and fills
+ * samples: of a folder from its index, of shards their members cls. Samples whose label is too long
+ * count as one class; the note has their number. Returns 0 and fills
  * *mixing_out; STOKER_ERROR_MISSING if samples have no label; STOKER_ERROR_ARGUMENT if an option is
  * invalid. Any thread. */
 STOKER_API int stoker_mixing_measure(const struct stoker_mixing_options *options,

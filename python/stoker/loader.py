@@ -583,7 +583,8 @@ class Loader(LoaderBase):
 
         Args:
             labels: a label for each sample of the data set, in storage order. Default: the classes
-                of a folder; of tars their members ``cls``.
+                of a folder; of tars their members ``cls``. Samples whose ``cls`` has more than
+                4,096 bytes count as one class; ``note`` has their number.
 
         Returns:
             ``batch_classes``: different classes in a batch, on average; ``batch_classes_min``;

@@ -558,7 +558,7 @@ class Mixed:
                     "open the loader with the Mix and the settings of the saved run",
                 )
         epoch, block = values.get("epoch_samples"), state[_MIX - 1]
-        if not isinstance(epoch, int) or not 1 <= epoch <= _WEIGHTS_MAX:
+        if type(epoch) is not int or not 1 <= epoch <= _WEIGHTS_MAX:
             raise StateError(f"epoch_samples {epoch!r}", where, "pass what state_dict() returned")
         if self.mix.end == "repeat" and epoch != here["epoch_samples"]:
             self.epoch = epoch

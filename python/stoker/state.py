@@ -60,6 +60,8 @@ def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
     try:
         values = []
         for name in STATE_NAMES[:-1]:
+            if isinstance(state[name], bool):
+                raise ValueError(f"{name} is {state[name]}")
             value = int(state[name], 16) if name in _HASHES else operator.index(state[name])
             if not 0 <= value < (2**32 if name in _SMALL else 2**64):
                 raise ValueError(f"{name} is {value}")

@@ -269,3 +269,78 @@ def test_an_unfinished_pack_continues_in_its_order_only(folder, tmp_path):
     done = stoker.pack(folder, tmp_path / "a", shard_bytes="4KiB", keep_order=True)
     assert not done["shuffled"] and done["samples_kept"] > 0
     assert order_of(tmp_path / "a")[0] == sorted(order_of(tmp_path / "a")[0])
+
+
+@pytest.mark.parametrize("shuffle", ["none", "two-level", "full", "block"])
+def test_a_loader_without_settings_adopts_each_shuffle(tmp_path, shuffle):
+    members = [part for i in range(60) for part in make.sample(i)]
+    tar = make.tar(tmp_path / "a.tar", members)
+    with open_loader(tar, 8, shuffle=shuffle) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        want = ids(batches)
+    with open_loader(tar, 8) as loader:
+        loader.load_state_dict(state)
+        assert loader.shuffle == shuffle
+        assert ids(loader) == want
+        assert loader.state_dict()["shuffle"] == state["shuffle"]
+    other = "full" if shuffle != "full" else "block"
+    with (
+        open_loader(tar, 8, shuffle=other) as loader,
+        pytest.raises(stoker.StateError, match=f"shuffle: {shuffle} in the state, {other} here"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_a_folder_refuses_a_two_level_state_by_name(tmp_path):
+    for i in range(16):
+        make.jpeg(tmp_path / "f" / "c" / f"{i:02}.jpg", i)
+    with open_loader(tmp_path / "f", 8) as loader:
+        state = loader.state_dict()
+        state["shuffle"] = 4
+        with pytest.raises(stoker.StateError, match="shuffle: two-level in the state, full here"):
+            loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
+def test_a_position_past_the_epoch_is_refused(tmp_path, tail):
+    members = [part for i in range(30) for part in make.sample(i)]
+    tar = make.tar(tmp_path / "a.tar", members)
+    with open_loader(tar, 8, tail=tail) as loader:
+        for _ in loader:
+            loader.load_state_dict(loader.state_dict())  # each state of a run, its end included
+            break
+        for _ in range(3):
+            for _ in loader:
+                state = loader.state_dict()
+            loader.load_state_dict(state)
+        state = loader.state_dict()
+        for position, text in ((1000032, "position past the end"), (True, "position is True")):
+            with pytest.raises(stoker.StateError, match=text):
+                loader.load_state_dict({**state, "position": position})
+
+
+def test_a_long_label_does_not_stop_the_mixing(tmp_path):
+    members = []
+    for i in range(64):
+        label = b"x" * 100_000 if i == 5 else b"%d" % (i // 16)
+        members += [(f"{i:03}.jpg", make.encoded(make.pixels(i))), (f"{i:03}.cls", label)]
+    tar = make.tar(tmp_path / "a.tar", members)
+    want = "1 sample has no usable label (cls too long)"
+    with open_loader(tar, 16) as loader:
+        assert want in loader.note
+        assert loader.mixing()["classes"] == 5
+    for name in ("info", "order"):
+        run = subprocess.run(
+            [COMMAND, name, "--batch", "16", tar],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        assert want in run.stdout
+        if name == "info":
+            assert "classes     5 among the labels" in run.stdout
+            assert "memory of a loader" in run.stdout

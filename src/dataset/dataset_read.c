@@ -460,6 +460,11 @@ int stoker_dataset_label(struct stoker_dataset *dataset, uint64_t sample, int64_
         return 0;
     }
     status = stoker_dataset_read(dataset, sample, "cls", text, LABEL_BYTES_MAX, &bytes, error);
+    if (status == STOKER_ERROR_LIMIT && error) {
+        snprintf(error->what, sizeof error->what, "a member cls is too long for a label");
+        snprintf(error->advice, sizeof error->advice, "write a label of at most %u bytes",
+                 LABEL_BYTES_MAX);
+    }
     if (status < 0) {
         return status;
     }

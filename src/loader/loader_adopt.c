@@ -11,6 +11,8 @@
 #include "loader/loader_state.h"
 #include "loader/pending/pending_batch.h"
 
+#include <errno.h>
+
 #define POLL_NS 1000000u
 #define WAIT_SLACK_MS 5000u /* beyond the deadline of a read */
 
@@ -34,6 +36,7 @@ static int compare(const struct stoker_loader *loader, const struct stk_schedule
         .identity = "identity of the data set",
         .advice = "open the loader with the data set and settings of the saved run",
         .positions = stk_schedule_epoch_samples(schedule),
+        .slack = stk_partition_slack(&loader->partition, stk_schedule_epoch_samples(schedule)),
         .epoch_max = stk_schedule_epoch_max(schedule),
     };
     struct stoker_state own;
@@ -125,6 +128,11 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
         return status < 0 ? status : move(loader, NULL, loader->shuffle, state, error);
     }
     status = stk_run_sampling_reopen(&loader->sampling, &schedule, loader->dataset, &order, error);
+    if (status < 0 && order.shuffle == STOKER_SHUFFLE_TWO_LEVEL && status != -ENOMEM) {
+        /* A folder or a mix has no two-level order: the difference says so. */
+        int differs = compare(loader, &loader->schedule, loader->shuffle, state, error);
+        return differs < 0 ? differs : status;
+    }
     if (status < 0) {
         return status;
     }

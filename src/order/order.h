@@ -158,6 +158,10 @@ int stk_partition_check(const struct stk_partition *partition, struct stoker_err
 uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epoch);
 /* Distance between two steps, in positions. */
 uint64_t stk_partition_stride(const struct stk_partition *partition);
+/* How far the position of a saved state may be past the `samples` of an epoch. With tail drop: only
+ * as far as the turns of the workers of a rank. Otherwise a step of the saved run, whose ranks and
+ * batch size are not known, may be 1,024 times as large as a step of this run. */
+uint64_t stk_partition_slack(const struct stk_partition *partition, uint64_t samples);
 /* Steps of an epoch: the same for every rank. With tail wrap, the steps that begin in it. */
 uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epoch);
 /* Returns 0, or STOKER_ERROR_EMPTY if epochs have no step for any worker, because tail drop drops
@@ -214,6 +218,7 @@ struct stk_state_labels {
     uint32_t part_count;
     const char *advice;
     uint64_t positions, epoch_max; /* of an epoch; the last one there may be */
+    uint64_t slack;                /* stk_partition_slack */
 };
 
 /* Makes the state at the start of a stream; the caller adds epoch, position and fingerprint. Rank,

@@ -1,6 +1,8 @@
 /* Computes the steps of an epoch and the slices of ranks from positions only. */
 #include "order/order.h"
 
+#define RANKS_RATIO_MAX 1024u /* a step of a saved run may be larger than that of this run */
+
 /* a * b mod m without overflow. */
 static uint64_t multiply_mod(uint64_t a, uint64_t b, uint64_t m)
 {
@@ -132,6 +134,16 @@ uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epo
 uint64_t stk_partition_stride(const struct stk_partition *partition)
 {
     return step_size(partition) * workers_of(partition);
+}
+
+uint64_t stk_partition_slack(const struct stk_partition *partition, uint64_t samples)
+{
+    uint64_t stride = stk_partition_stride(partition);
+
+    return partition->tail == STOKER_TAIL_DROP
+               ? stride - step_size(partition)
+               : stk_max(samples, stk_min(stride, STK_ORDER_SAMPLES_MAX / RANKS_RATIO_MAX) *
+                                      RANKS_RATIO_MAX);
 }
 
 uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epoch)

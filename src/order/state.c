@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* If the tail is padded or wrapped, the position may exceed the number of samples by at most a
- * global batch. */
-#define POSITION_SLACK (UINT64_C(1) << 32)
 #define IDENTITY_SHOWN 4 /* bytes; enough to distinguish two data sets of a user */
 
 _Static_assert(sizeof(struct stoker_state) <= 1024, "a state is small");
@@ -130,7 +127,7 @@ int stk_state_validate(const struct stoker_state *state, const struct stoker_sta
     compare(&found, "repeats", state->repeats, own->repeats);
     compare(&found, "distance of repeats", state->repeat_distance, own->repeat_distance);
     compare(&found, "samples of an epoch", state->epoch_samples, own->epoch_samples);
-    if (state->position > words->positions + POSITION_SLACK) {
+    if (state->position > words->positions + words->slack) {
         compare(&found, "position past the end", state->position, words->positions);
     }
     if (state->epoch > words->epoch_max) {

@@ -15,6 +15,7 @@ static const struct stk_state_labels words = {
     .identity = "identity of the data set",
     .advice = "open the right one",
     .positions = 1000,
+    .slack = 64,
     .epoch_max = UINT64_MAX,
 };
 static const struct stk_state_labels short_words = {.samples = "number of samples",
@@ -22,6 +23,7 @@ static const struct stk_state_labels short_words = {.samples = "number of sample
                                                     .identity = "identity",
                                                     .advice = "open the right one",
                                                     .positions = 1000,
+                                                    .slack = 64,
                                                     .epoch_max = 3};
 
 static struct stoker_state state_in_world(uint32_t batch_size, uint32_t rank, uint32_t world_size)
@@ -183,6 +185,8 @@ static void test_same(void)
     other.fingerprint = UINT64_MAX;
     other.position = 1000 + 64; /* a wrapped epoch ends after its last sample */
     T_EQ("another place", stk_state_validate(&other, &own, &words, NULL), 0);
+    other.position++;
+    T_EQ("past the end", stk_state_validate(&other, &own, &words, NULL), STOKER_ERROR_STATE);
 }
 
 /* An identity of parts: those that differ are named, each with its own bytes. */

@@ -148,6 +148,7 @@ static int compare(const struct stk_order_cursor *cursor, const struct stk_sched
     struct stoker_state own;
 
     full.positions = stk_schedule_epoch_samples(schedule);
+    full.slack = stk_partition_slack(&cursor->partition, full.positions);
     full.epoch_max = stk_schedule_epoch_max(schedule);
     identify(cursor, schedule, &own);
     return stk_state_validate(state, &own, &full, error);
@@ -210,10 +211,13 @@ int stk_order_cursor_set_state(struct stk_order_cursor *cursor, const struct sto
                                const struct stk_state_labels *words, struct stoker_error *error)
 {
     struct stk_order_options order = cursor->schedule.order.options;
-    int status = stk_order_adopt(&order, &cursor->defaults, state)
-                     ? adopt(cursor, &order, state, words, error)
-                     : compare(cursor, &cursor->schedule, state, words, error);
+    struct stk_order_defaults defaults = cursor->defaults;
+    int status;
 
+    defaults.shuffle = defaults.shuffle && state->shuffle != STOKER_SHUFFLE_TWO_LEVEL;
+    status = stk_order_adopt(&order, &defaults, state)
+                 ? adopt(cursor, &order, state, words, error)
+                 : compare(cursor, &cursor->schedule, state, words, error);
     if (status == 0) {
         cursor->epoch = state->epoch;
         cursor->position = state->position;

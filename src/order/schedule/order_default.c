@@ -16,14 +16,14 @@ bool stk_order_adopt(struct stk_order_options *order, const struct stk_order_def
                      const struct stoker_state *state)
 {
     struct stk_order_options own = *order;
-    bool is_chosen =
-        state->shuffle == STOKER_SHUFFLE_BLOCK || state->shuffle == STOKER_SHUFFLE_FULL;
+    bool is_known =
+        state->shuffle >= STOKER_SHUFFLE_BLOCK && state->shuffle <= STOKER_SHUFFLE_TWO_LEVEL;
 
     if (defaults->version && state->order_version >= STK_ORDER_VERSION_MIN &&
         state->order_version <= STOKER_ORDER_VERSION) {
         order->version = state->order_version;
     }
-    if (defaults->shuffle && is_chosen) {
+    if (defaults->shuffle && is_known) {
         order->shuffle = state->shuffle;
     }
     if (defaults->window && state->window_blocks > 0) {

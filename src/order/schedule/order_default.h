@@ -23,8 +23,8 @@ struct stk_order_defaults {
  * STK_ORDER_WINDOW_DEFAULT: ranks with almost equal memory choose the same. */
 uint32_t stk_order_window_within(uint64_t memory_bytes, uint64_t block_bytes);
 /* Sets the settings that were left out to those of a state that may be of another storage or
- * version (a block or a full shuffle; other ones are never chosen). Returns whether any differs.
- * The caller then compares the state with the result. */
+ * version. Returns whether any differs. The caller then compares the state with the result. A
+ * two-level shuffle needs shards: a caller without them clears defaults->shuffle for it. */
 bool stk_order_adopt(struct stk_order_options *order, const struct stk_order_defaults *defaults,
                      const struct stoker_state *state);
 

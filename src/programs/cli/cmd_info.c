@@ -246,6 +246,21 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     return status != EXIT_FINE ? status : info_filesystem_status(filesystems);
 }
 
+/* Ends the row of members; then the classes of a folder, or those that the mixing was measured
+ * with. */
+static void classes_print(const struct facts *facts)
+{
+    char a[TERM_NUMBER_BYTES];
+
+    printf("\n");
+    if (facts->dataset.class_count > 0) {
+        printf("  classes     %s\n", term_count(a, facts->dataset.class_count));
+    } else if (facts->mixing.classes > 0) {
+        printf("  classes     %s among the labels that were read\n",
+               term_count(a, facts->mixing.classes));
+    }
+}
+
 static void facts_print(const struct facts *facts)
 {
     const struct stoker_dataset_info *dataset = &facts->dataset;
@@ -263,7 +278,7 @@ static void facts_print(const struct facts *facts)
     if (dataset->bytes) {
         printf(", %s", term_bytes(b, dataset->bytes));
     }
-    printf("\n  classes     %s\n", term_count(a, dataset->class_count));
+    classes_print(facts);
     printf("  identity    %.16s\n", facts->identity);
     printf("  index       ");
     if (dataset->index_path) {
@@ -282,12 +297,13 @@ static void facts_print(const struct facts *facts)
     jpeg_index_print_used(dataset);
     skipped_print(dataset);
     printf("order\n");
-    printf(
-        "  version     %d, %s shuffle%s\n", STOKER_ORDER_VERSION, args_shuffle_name(facts->shuffle),
-        dataset->sequential  ? ": compressed shards are read front to back; 'stoker pack' shuffles"
-        : !facts->is_default ? ""
-        : dataset->random_reads_free ? ": reads in any order cost no more here"
-                                     : ": the window fills half of the memory");
+    printf("  version     %d, %s shuffle%s\n", STOKER_ORDER_VERSION,
+           args_shuffle_name(facts->shuffle),
+           dataset->sequential  ? ": compressed shards are read front to back; 'stoker index\n"
+                                  "              --seek-points', then 'stoker pack' shuffle them"
+           : !facts->is_default ? ""
+           : dataset->random_reads_free ? ": reads in any order cost no more here"
+                                        : ": the window fills half of the memory");
     printf("  block       %s samples\n", term_count(a, dataset->block_samples));
     if (facts->shuffle == STOKER_SHUFFLE_BLOCK) {
         printf("  window      %s blocks: %s samples are mixed\n", term_count(a, facts->window),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define LINE_BYTES 4096
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 /* A number for each text: the number itself, or a hash. */
 static int64_t label_of_line(const char *line)
@@ -37,9 +38,16 @@ static uint64_t read_lines(FILE *file, uint64_t count, int64_t *labels)
         if (strlen(line) + 1 == sizeof line || (!strchr(line, '\n') && !feof(file))) {
             return UINT64_MAX;
         }
-        line[strcspn(line, "\r\n")] = 0;
+        const char *text = line;
+
+        if (lines == 0 && memcmp(line, BYTE_ORDER_MARK, sizeof BYTE_ORDER_MARK - 1) == 0) {
+            text += sizeof BYTE_ORDER_MARK - 1;
+        }
+        for (size_t bytes = strlen(line); bytes > 0 && strchr(" \t\r\n", line[bytes - 1]);) {
+            line[--bytes] = 0;
+        }
         if (lines < count) {
-            labels[lines] = label_of_line(line);
+            labels[lines] = label_of_line(text);
         }
         lines++;
     }

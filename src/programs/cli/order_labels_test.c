@@ -40,6 +40,11 @@ static const struct row {
 } rows[] = {
     {"numbers and names", "7\n-1\ncat\ncat\n", 0, EXIT_FINE, 1, false, true},
     {"no end of line", "7\r\n-1\r\ncat\r\ncat", 0, EXIT_FINE, 1, false, true},
+    {"a byte order mark",
+     "\xef\xbb\xbf"
+     "7\n-1\ncat\ncat\n",
+     0, EXIT_FINE, 1, false, true},
+    {"blanks at ends", "7 \n-1\t\r\ncat \ncat\r\r\n", 0, EXIT_FINE, 1, false, true},
     {"too few", "7\n-1\ncat\n", 0, EXIT_USAGE, 0, true, false},
     {"too many", "7\n-1\ncat\ncat\ncat\n", 0, EXIT_USAGE, 0, true, false},
     {"its own labels", NULL, 0, EXIT_FINE, 1, true, true},

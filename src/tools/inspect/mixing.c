@@ -6,10 +6,12 @@
 #include "order/schedule/order_default.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define STEPS_DEFAULT 200u
 #define STEPS_READ 40u                 /* if each label is read from a shard */
 #define CACHED_MAX (UINT64_C(1) << 26) /* labels that are read once */
+#define UNUSABLE INT64_MIN             /* no label: hashes are not negative */
 #define GOOD_SHARE 0.95                /* of the classes of a full permutation */
 
 struct labels {
@@ -18,6 +20,7 @@ struct labels {
     int64_t *cached; /* owned; NULL: each label is read when it is needed */
     uint8_t *known;  /* owned: of each cached one */
     uint64_t count;
+    uint64_t unusable; /* samples whose label is too long; more if labels are read again */
     struct stoker_error error;
 };
 
@@ -35,6 +38,11 @@ static int label_of(void *context, uint64_t sample, int64_t *label_out)
         return 0;
     }
     status = stoker_dataset_label(labels->dataset, sample, label_out, &labels->error);
+    if (status == STOKER_ERROR_LIMIT) { /* all of them count as one class */
+        labels->unusable++;
+        *label_out = UNUSABLE;
+        status = 0;
+    }
     if (status == 0 && labels->cached) {
         labels->cached[sample] = *label_out;
         labels->known[sample] = 1;
@@ -96,6 +104,22 @@ static int find_window(struct labels *labels, const struct stoker_order_options 
     return status;
 }
 
+/* Samples whose label was not read. */
+static void note_unusable(const struct labels *labels, struct stoker_mixing *mixing)
+{
+    size_t used = strlen(mixing->note);
+
+    if (labels->unusable > 0 && labels->cached) {
+        snprintf(mixing->note + used, sizeof mixing->note - used,
+                 "; %llu %s no usable label (cls too long), counted as one class",
+                 (unsigned long long)labels->unusable,
+                 labels->unusable == 1 ? "sample has" : "samples have");
+    } else if (labels->unusable > 0) {
+        snprintf(mixing->note + used, sizeof mixing->note - used,
+                 "; some samples have no usable label (cls too long), counted as one class");
+    }
+}
+
 static void write_note(struct stoker_mixing *mixing)
 {
     int wrote = snprintf(mixing->note, sizeof mixing->note,
@@ -155,6 +179,12 @@ static int measure_all(struct labels *labels, const struct stoker_order_options 
         status = find_window(labels, order, steps_max, mixing, error);
     }
     write_note(mixing);
+    note_unusable(labels, mixing);
+    if (status == 0 && labels->unusable > 0 && mixing->classes <= 1) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "the samples have no usable labels",
+                        "pass labels, or write shorter members cls", "mixing of %llu samples",
+                        (unsigned long long)mixing->samples);
+    }
     return status;
 }
 

@@ -32,10 +32,12 @@ int stk_pack_plan_open(struct stk_pack_plan *plan, struct stoker_dataset *datase
                         "check what the file is", "'%.400s'", dataset->options.urls[0]);
     }
     if (plan->shuffled && stk_index_is_sequential(dataset->index)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
-                        "compressed shards can only be read front to back, not shuffled",
-                        "pack them with --keep-order, then pack the result with --shuffle",
-                        "'%.400s'", dataset->options.urls[0]);
+        return stk_fail(
+            error, STOKER_ERROR_UNSUPPORTED,
+            "compressed shards can only be read front to back, not shuffled",
+            "run 'stoker index --seek-points' on them first, or pack them with --keep-order, "
+            "then pack the result",
+            "'%.400s'", dataset->options.urls[0]);
     }
     status = stk_foreign_index_require_verified(dataset->index, error);
     status = status < 0 ? status : stk_order_init(&plan->order, &order, error);
