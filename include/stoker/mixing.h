@@ -18,7 +18,8 @@ struct stoker_mixing_options {
     uint64_t steps_max; /* to measure; default 200, of shards 40 */
 };
 
-/* Values of the order, and of a full permutation of the same samples: see stoker_order_mixing. */
+/* Values of the order, and of a full permutation of the same samples (with the next seed if the
+ * order is a full shuffle itself): see stoker_order_mixing. */
 struct stoker_mixing {
     size_t struct_size;
     uint64_t steps, samples, classes;

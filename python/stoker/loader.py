@@ -577,7 +577,8 @@ class Loader(LoaderBase):
         return explain(self._native, self.dataset, where, mix)
 
     def mixing(self, labels: Sequence[Any] | None = None) -> dict[str, Any]:
-        """How the order mixes classes, beside a full permutation of the same samples (``full_``).
+        """How the order mixes classes, beside a full permutation of the same samples (``full_``),
+        of the next seed if the order is a full shuffle itself.
 
         Measured on up to 200 steps of epoch 0, in about a second; reads labels only.
 
