@@ -344,3 +344,21 @@ def test_a_long_label_does_not_stop_the_mixing(tmp_path):
         if name == "info":
             assert "classes     5 among the labels" in run.stdout
             assert "memory of a loader" in run.stdout
+
+
+def test_commands_name_how_compressed_shards_are_shuffled(tmp_path):
+    members = [part for i in range(20) for part in make.sample(i)]
+    tar = make.tar(tmp_path / "a.tar.gz", members, mode="w:gz")
+
+    def run(*words):
+        line = [COMMAND, *map(str, words)]
+        return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+    info = run("info", tar).stdout
+    assert "--seek-points" in info and "mixing      not measured: storage order" in info
+    assert "--seek-points" in run("pack", tar, tmp_path / "kept").stdout
+    refused = run("pack", "--shuffle", 5, tar, tmp_path / "none")
+    assert refused.returncode != 0 and "stoker index --seek-points" in refused.stderr
+    assert run("index", "--seek-points", tar).returncode == 0
+    packed = run("pack", "--shuffle", 5, tar, tmp_path / "mixed")
+    assert packed.returncode == 0 and "shuffled with seed 5" in packed.stdout

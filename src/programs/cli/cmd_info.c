@@ -236,6 +236,10 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
         facts_print_json(&facts, dataset, filesystems, &locations);
     } else if (status == EXIT_FINE) {
         info_location_print(&locations);
+        if (facts.dataset.sequential && !facts.mixing.note[0]) {
+            snprintf(facts.mixing.note, sizeof facts.mixing.note,
+                     "not measured: storage order; if shards are sorted by class, so are batches");
+        }
         facts_print(&facts);
         problems_print(dataset, &facts.dataset);
     }

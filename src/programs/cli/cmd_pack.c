@@ -24,6 +24,8 @@ static struct bad_samples_list bad_list(const struct stoker_pack_progress *progr
                                         struct stoker_pack *pack);
 static void print_complete(struct stoker_engine *engine, struct stoker_pack_progress *progress);
 static int index_jpegs(const struct args *args, struct stoker_engine *engine, const char *folder);
+static void print_order_advice(const struct args *args, const struct stoker_dataset *dataset,
+                               const struct stoker_pack_progress *progress);
 static int check(const struct args *args, uint64_t *seed_out);
 static bool seed_parse(const char *text, uint64_t *seed_out);
 static int wait_for_end(struct pack_job *job);
@@ -111,6 +113,7 @@ static int run(struct args *args)
     }
     if (status == EXIT_FINE) {
         (args->json ? report_json : report)(named, &job.progress, job.pack);
+        print_order_advice(args, dataset, &job.progress);
     } else if (job.pack && !args->json) { /* damage may be the reason */
         struct bad_samples_list bad = bad_list(&job.progress, job.pack);
 
@@ -123,6 +126,19 @@ static int run(struct args *args)
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
     return status;
+}
+
+/* Compressed shards that were packed in their order, which the user did not request. */
+static void print_order_advice(const struct args *args, const struct stoker_dataset *dataset,
+                               const struct stoker_pack_progress *progress)
+{
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+
+    stoker_dataset_info(dataset, &info);
+    if (!args->json && !args->keep_order && !progress->shuffled && info.sequential) {
+        printf("not shuffled: compressed shards without seek points are read front to back;\n"
+               "  run 'stoker index --seek-points' on them, then pack again\n");
+    }
 }
 
 static int index_jpegs(const struct args *args, struct stoker_engine *engine, const char *folder)
