@@ -306,7 +306,7 @@ REFUSED_STATES = {
     "another seed": {"seed": 1},
     "another data set": {"identity": "00" * 32},
     "another version": {"order_version": stoker.ORDER_VERSION + 1},
-    "another shuffle": {"shuffle": 3},
+    "an unknown shuffle": {"shuffle": 5},
     "another length": {"sample_count": 21},
     "position past the end": {"position": 1 << 60},
     "negative": {"position": -1},
