@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static void remove_files(struct stk_single_flight *flight);
+
 /* Opens the folder of this user. No other user may write to it, since its files are trusted. */
 static bool make_folder(char *folder, size_t folder_bytes)
 {
@@ -129,6 +131,22 @@ static int try_begin(struct stk_single_flight *flight, uint64_t end_ns)
     return errno == EWOULDBLOCK ? wait_for_leader(flight, end_ns) : STK_SINGLE_FLIGHT_UNAVAILABLE;
 }
 
+/* A process that gives up may have made the file of waiters after the leader removed all files: it
+ * removes them as a leader does, unless another process uses them. */
+static void give_up(struct stk_single_flight *flight)
+{
+    close_lock(&flight->wait);
+    close_lock(&flight->lock);
+    flight->lock = open_sibling(flight, "lock", O_RDWR | O_CREAT);
+    if (flight->lock >= 0 && try_lock(flight->lock, LOCK_EX) &&
+        has_name(flight, "lock", flight->lock)) {
+        flight->is_leader = true;
+        remove_files(flight);
+        flight->is_leader = false;
+    }
+    close_lock(&flight->lock);
+}
+
 enum stk_single_flight_role stk_single_flight_begin(struct stk_single_flight *flight,
                                                     const char *key, uint32_t timeout_ms)
 {
@@ -148,8 +166,7 @@ enum stk_single_flight_role stk_single_flight_begin(struct stk_single_flight *fl
         role = try_begin(flight, end_ns);
     } while (role == STOKER_ERROR_AGAIN && stk_clock_ns() < end_ns);
     if (role == STK_SINGLE_FLIGHT_UNAVAILABLE || role == STOKER_ERROR_AGAIN) {
-        close_lock(&flight->wait);
-        close_lock(&flight->lock);
+        give_up(flight);
         return STK_SINGLE_FLIGHT_UNAVAILABLE;
     }
     return (enum stk_single_flight_role)role;

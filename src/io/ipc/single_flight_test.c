@@ -244,7 +244,9 @@ int main(void)
     run("none to give", 0, 60000, "");
     run("killed", 1, 60000, "after a kill");
     run("killed twice", 2, 60000, "after two");
-    run("no patience", 0, 50, "late");
+    for (int i = 0; i < 3; i++) { /* some give up while the leader removes its files */
+        run("no patience", 0, 50, "late");
+    }
     snprintf(path, sizeof path, "%s/stoker-turns-%u", folder, (unsigned)geteuid());
     T_EQ("nothing stays", rmdir(path), 0);
     run("many rounds", 0, 60000, "again");
