@@ -46,12 +46,12 @@ static void read_process_id(void)
     atomic_store_explicit(&process_id, getpid(), memory_order_relaxed);
 }
 
+/* In this order: if another thread forks in between, the child has no number, not its parent's.
+ * Without memory for the handler, the kernel is called each time. */
 static void register_fork_handler(void)
 {
-    read_process_id();
-    if (pthread_atfork(NULL, NULL, read_process_id) !=
-        0) { /* no memory: ask the kernel each time */
-        atomic_store_explicit(&process_id, 0, memory_order_relaxed);
+    if (pthread_atfork(NULL, NULL, read_process_id) == 0) {
+        read_process_id();
     }
 }
 
