@@ -72,7 +72,8 @@ int stoker_dataset_problem(const struct stoker_dataset *dataset, uint64_t i, con
     return 0;
 }
 
-static bool shard_reads_are_free(const struct stoker_dataset *dataset, uint32_t shard)
+static bool shard_reads_are_free(const struct stoker_dataset *dataset, uint32_t shard,
+                                 uint64_t *free_device)
 {
     const struct stk_index *index = dataset->index;
     char path[STK_PATH_BYTES_MAX];
@@ -82,19 +83,19 @@ static bool shard_reads_are_free(const struct stoker_dataset *dataset, uint32_t 
     }
     return stk_index_shard_compression(index, shard) == STK_COMPRESSION_NONE &&
            stk_index_path(index, shard, path, NULL) == 0 &&
-           stk_filesystem_has_free_reads(dataset->engine->io, path);
+           stk_filesystem_has_free_reads(dataset->engine->io, path, free_device);
 }
 
 static bool reads_are_free(const struct stoker_dataset *dataset)
 {
     uint64_t shards = stk_index_shards(dataset->index);
-    uint64_t step = stk_max(shards / (SHARDS_INSPECTED - 1), 1);
+    uint64_t step = stk_max(shards / (SHARDS_INSPECTED - 1), 1), free_device = 0;
 
     if (dataset->objects.kind == STK_SOURCE_FOLDER && !stk_dataset_is_joined(dataset)) {
         return true;
     }
     for (uint64_t shard = 0; shard < shards; shard += step) {
-        if (!shard_reads_are_free(dataset, (uint32_t)shard)) {
+        if (!shard_reads_are_free(dataset, (uint32_t)shard, &free_device)) {
             return false;
         }
     }

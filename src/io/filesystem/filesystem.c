@@ -191,7 +191,7 @@ void stk_filesystem_init(struct stoker_filesystem *filesystem)
     info->residency_source = "";
 }
 
-bool stk_filesystem_has_free_reads(struct stk_io *io, const char *path)
+bool stk_filesystem_has_free_reads(struct stk_io *io, const char *path, uint64_t *free_device)
 {
     struct stk_stat about;
     uint32_t group;
@@ -202,8 +202,15 @@ bool stk_filesystem_has_free_reads(struct stk_io *io, const char *path)
     if (stk_io_stat_path(io, path, &about, NULL) < 0) {
         return true;
     }
+    if (about.device != 0 && about.device == *free_device) {
+        return true;
+    }
     group = stk_filesystem_group_of(about.device);
-    return group != STOKER_FILESYSTEM_NETWORK && group != STOKER_FILESYSTEM_FUSE;
+    if (group == STOKER_FILESYSTEM_NETWORK || group == STOKER_FILESYSTEM_FUSE) {
+        return false;
+    }
+    *free_device = about.device;
+    return true;
 }
 
 uint32_t stk_filesystem_group_of(uint64_t device)

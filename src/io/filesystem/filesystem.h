@@ -78,8 +78,10 @@ int stk_filesystem_inspect(struct stoker_filesystem *filesystem,
 uint32_t stk_filesystem_group_of(uint64_t device);
 /* Returns whether reads of small parts of a file in any order cost no more than in sequence: true
  * unless it is in a store, or on the mount of a network file system or FUSE. A path that cannot be
- * looked at counts as one on a local disk: one failed call must not choose another order. */
-bool stk_filesystem_has_free_reads(struct stk_io *io, const char *path);
+ * looked at counts as one on a local disk: one failed call must not choose another order.
+ * *free_device: 0 at first; then the device (st_dev) of the last path with free reads, whose other
+ * paths need no look at the mount table. */
+bool stk_filesystem_has_free_reads(struct stk_io *io, const char *path, uint64_t *free_device);
 /* mount_probe.c: calls the file system. path is absolute. Returns STOKER_ERROR_TIMEOUT and zeroes
  * *info_out if it does not respond. */
 int stk_mount_probe(const struct stk_filesystem_request *request,

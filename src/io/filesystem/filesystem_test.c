@@ -5,7 +5,9 @@
  * of layouts made by the offsets in lustre_user.h. */
 #include "io/filesystem/filesystem.h"
 
+#include "base/mem.h"
 #include "base/options.h"
+#include "io/filesystem/mountinfo.h"
 #include "test/t.h"
 
 #include <errno.h>
@@ -517,6 +519,32 @@ static void test_here(void)
     stoker_filesystem_close(NULL);
 }
 
+/* A table that is longer than the memory of the first attempt is read to its end. */
+static void test_long_table(void)
+{
+    static char text[200000], prefix[64], *read;
+    struct stk_view rest;
+    struct stk_mount_row row = {0};
+    size_t used = 0;
+    unsigned left = 0;
+
+    for (unsigned i = 1; used < sizeof text - 200; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "%u 1 0:%u / /mnt/%u rw,relatime - tmpfs none rw\n", i, i, i);
+        left = i;
+    }
+    put("long/proc/self/mountinfo", text);
+    snprintf(prefix, sizeof prefix, "%s/long", tree);
+    read = stk_mountinfo_read(prefix);
+    T_EQ("bytes", read ? strlen(read) : 0, used);
+    rest = (struct stk_view){(const uint8_t *)read, used};
+    while (stk_mount_next(&rest, &row)) {
+        left--;
+    }
+    T_EQ("rows", left, 0);
+    stk_free(read);
+}
+
 int main(void)
 {
     char command[128];
@@ -535,6 +563,7 @@ int main(void)
     test_lustre();
     test_ceph();
     test_here();
+    test_long_table();
     snprintf(command, sizeof command, "rm -r %s", tree);
     return t_finish() | (system(command) != 0);
 }

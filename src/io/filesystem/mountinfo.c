@@ -10,18 +10,26 @@
 #include <string.h>
 
 #define NUMBER_DIGITS_MAX 18
+#define FIRST_BYTES (STK_MOUNTINFO_BYTES_MAX / 64)
 
 char *stk_mountinfo_read(const char *prefix)
 {
     char path[4096];
-    char *text = stk_alloc(1, STK_MOUNTINFO_BYTES_MAX);
 
     snprintf(path, sizeof path, "%s/proc/self/mountinfo", prefix);
-    if (text && !stk_small_file_read_text(path, text, STK_MOUNTINFO_BYTES_MAX)) {
+    /* stk_alloc() clears the memory, so a table of usual length gets a small one. */
+    for (size_t bytes = FIRST_BYTES;; bytes *= 8) {
+        char *text = stk_alloc(1, bytes);
+
+        if (text && !stk_small_file_read_text(path, text, bytes)) {
+            stk_free(text);
+            text = NULL;
+        }
+        if (!text || strlen(text) < bytes - 1 || bytes >= STK_MOUNTINFO_BYTES_MAX) {
+            return text;
+        }
         stk_free(text);
-        text = NULL;
     }
-    return text;
 }
 
 /* The next field, up to a blank. */

@@ -145,6 +145,7 @@ static bool is_bytes(const struct stoker_token_loader_options *options)
 static bool reads_are_free(const struct stoker_tokens *tokens, uint32_t rows)
 {
     uint32_t step = stk_max(tokens->file_count / (FILES_INSPECTED - 1), 1);
+    uint64_t free_device = 0;
 
     if (tokens->is_virtual || (rows == STOKER_ROWS_PACKED && tokens->tokens > PACKED_FREE_MAX)) {
         return false;
@@ -152,8 +153,9 @@ static bool reads_are_free(const struct stoker_tokens *tokens, uint32_t rows)
     for (uint32_t i = 0; i < tokens->file_count; i += step) {
         const struct stk_token_set_file *file = &tokens->files[i];
 
-        if (file->compressed || (file->data_path && !stk_filesystem_has_free_reads(
-                                                        tokens->engine->io, file->data_path))) {
+        if (file->compressed ||
+            (file->data_path &&
+             !stk_filesystem_has_free_reads(tokens->engine->io, file->data_path, &free_device))) {
             return false;
         }
     }
