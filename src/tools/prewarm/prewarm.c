@@ -197,7 +197,8 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
     full.bytes = atomic_load(&prewarm->bytes);
     full.files_done = atomic_load(&prewarm->files_done);
     full.bytes_done = atomic_load(&prewarm->bytes_done);
-    full.bytes_read = atomic_load(&prewarm->bytes_read);
+    full.bytes_read = prewarm->share ? stk_prewarm_share_downloaded(prewarm->share)
+                                     : atomic_load(&prewarm->bytes_read);
     full.bytes_warm = atomic_load(&prewarm->bytes_warm);
     full.bytes_cold = atomic_load(&prewarm->bytes_cold);
     full.files_failed = atomic_load(&prewarm->files_failed);
@@ -487,7 +488,8 @@ static int run_share(struct stoker_prewarm *prewarm, struct stoker_error *error)
     struct stk_prewarm_piece piece;
 
     (void)error;
-    while (wait_for_rate(prewarm) && stk_prewarm_share_next(prewarm->share, &piece)) {
+    /* The wait comes last: after the last block there is nothing to wait for. */
+    while (stk_prewarm_share_next(prewarm->share, &piece) && wait_for_rate(prewarm)) {
         struct stoker_error failure = {0};
         uint64_t bytes;
         int status = stk_prewarm_share_read(prewarm->share, &piece, &bytes, &failure);
@@ -499,7 +501,6 @@ static int run_share(struct stoker_prewarm *prewarm, struct stoker_error *error)
             atomic_fetch_add(&prewarm->files_failed, 1);
         }
         atomic_fetch_add(&prewarm->bytes_done, bytes);
-        atomic_store(&prewarm->bytes_read, stk_prewarm_share_downloaded(prewarm->share));
     }
     return 0;
 }

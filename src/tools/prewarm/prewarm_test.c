@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "io/sim/sim.h"
+#include "storage/cache/node_cache.h"
 #include "test/t.h"
 #include "test/tars.h"
 
@@ -211,12 +212,12 @@ static uint64_t hindered_clock(struct stk_io *io)
     return hindered.world->clock_ns(io) + atomic_load(&hindered.later_ns);
 }
 
-static struct stoker_engine *open_hindered(bool small)
+static struct stoker_engine *open_hindered_with(bool small, struct stoker_cache *cache)
 {
     static const uint8_t data[PIECES * PIECE];
     struct stk_io_options io = {.depth = 4, .read_timeout_ms = 1000};
     struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
+        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20, .cache = cache};
     struct stoker_engine *engine = NULL;
     struct stk_io *world = NULL;
 
@@ -234,6 +235,11 @@ static struct stoker_engine *open_hindered(bool small)
     world->table = &hindered.table;
     T_EQ("engine", stk_engine_open_with_io(&engine, world, &options, NULL), 0);
     return engine;
+}
+
+static struct stoker_engine *open_hindered(bool small)
+{
+    return open_hindered_with(small, NULL);
 }
 
 static struct stoker_prewarm_options in_pieces(uint32_t workers, uint32_t timeout_s)
@@ -572,19 +578,26 @@ static void test_bounds(void)
     }
 }
 
-/* Makes a tar of samples of 1,000 bytes. */
-static void make_tar(char path[256], uint32_t samples)
+/* A tar of samples of 1,000 bytes. */
+static struct t_tar tar_of(uint32_t samples)
 {
     struct t_tar tar = {0};
     static const uint8_t data[1000];
     char name[32];
-    int fd;
 
     for (uint32_t i = 0; i < samples; i++) {
         snprintf(name, sizeof name, "%04u.bin", i);
         t_tar_add(&tar, name, data, sizeof data);
     }
     t_tar_end(&tar);
+    return tar;
+}
+
+static void make_tar(char path[256], uint32_t samples)
+{
+    struct t_tar tar = tar_of(samples);
+    int fd;
+
     snprintf(path, 256, "%s/share.tar", folder);
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     T_EQ("tar", write(fd, tar.data, tar.bytes), tar.bytes);
@@ -653,6 +666,76 @@ static void test_shares(void)
     stoker_cache_close(cache);
 }
 
+#define SHARE_BLOCK (32u << 10)
+#define SHARE_BLOCKS 19u /* of a tar of 400 samples */
+
+static struct stoker_cache *share_cache;
+
+/* Each block takes one second, and counts as downloaded. */
+static int64_t take_a_second(uint64_t offset, size_t bytes)
+{
+    (void)offset;
+    if (bytes == 1) {
+        atomic_fetch_add(&hindered.later_ns, 1000000000u);
+        atomic_fetch_add(&share_cache->counters.bytes_from_origin, SHARE_BLOCK);
+    }
+    return PASS;
+}
+
+/* A share whose last block was read when the deadline passes is complete; one with a block left is
+ * not. */
+static void test_late_shares(void)
+{
+    static const struct row {
+        const char *name;
+        uint32_t timeout_s;
+        uint64_t rate;
+        int status;
+        uint32_t blocks;
+    } rows[] = {
+        {"the last block ends at the deadline", SHARE_BLOCKS, 0, 0, SHARE_BLOCKS},
+        {"the same, at the allowed rate", SHARE_BLOCKS, SHARE_BLOCK, 0, SHARE_BLOCKS},
+        {"one block is left", SHARE_BLOCKS - 1, 0, STOKER_ERROR_TIMEOUT, SHARE_BLOCKS - 1},
+    };
+    char place[256];
+    const char *paths[] = {place};
+    static const char *const tars[] = {"/tar/share.tar"};
+    struct stoker_cache_options cache_options = {.struct_size = sizeof cache_options,
+                                                 .paths = paths,
+                                                 .path_count = 1,
+                                                 .bytes_max = 16u << 20,
+                                                 .free_bytes = 1,
+                                                 .block_bytes = SHARE_BLOCK};
+    struct t_tar tar = tar_of(400);
+
+    snprintf(place, sizeof place, "%s/late-cache", folder);
+    T_EQ("cache", stoker_cache_open(&share_cache, &cache_options, NULL), 0);
+    T_EACH(row, row, rows)
+    {
+        struct stoker_engine *engine = open_hindered_with(false, share_cache);
+        struct stoker_prewarm_options share = {.struct_size = sizeof share,
+                                               .paths = tars,
+                                               .path_count = 1,
+                                               .workers = 1,
+                                               .node_count = 1,
+                                               .rate_bytes_max = row->rate,
+                                               .timeout_s = row->timeout_s};
+        struct stoker_prewarm_progress progress = {0};
+        struct stoker_error error = {0};
+
+        T_EQ("tar", stk_sim_add(hindered.io, tars[0], tar.data, tar.bytes), 0);
+        hindered.meet = take_a_second;
+        T_EQ(row->name, run(engine, &share, &progress, &error), row->status);
+        T_EQ(row->name, progress.bytes_read, row->blocks * (uint64_t)SHARE_BLOCK);
+        if (row->status < 0) {
+            T_HAS(row->name, error.what, "in time");
+        }
+        stoker_engine_close(engine);
+    }
+    t_tar_free(&tar);
+    stoker_cache_close(share_cache);
+}
+
 int main(void)
 {
     struct stoker_engine_options options = {.struct_size = sizeof options,
@@ -681,6 +764,7 @@ int main(void)
     test_stop();
     test_bounds();
     test_shares();
+    test_late_shares();
     snprintf(command, sizeof command, "rm -r %s", folder);
     T_EQ("removed", system(command), 0);
     T_EQ("no leak", stk_mem_alive(), 0);
