@@ -1,6 +1,7 @@
 /* When the jobs of this machine will use the blocks of a cache. */
 #include "storage/cache/cache_future.h"
 
+#include "base/thread.h"
 #include "io/clock.h"
 #include "io/posix/map_guard.h"
 
@@ -85,6 +86,15 @@ static int lock_file(int fd, int command, struct flock *lock)
     return fcntl(fd, command, lock) < 0 ? -errno : 0;
 }
 
+/* Closes a descriptor whose file this process may have locked. */
+static void close_locked_file(int fd)
+{
+    struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+    (void)fcntl(fd, F_OFD_SETLK, &lock); /* a forked child may still have the descriptor */
+    close(fd);
+}
+
 /* Whether the loader that made the file still exists. */
 static bool is_locked(int fd)
 {
@@ -111,7 +121,7 @@ static int remove_ended(int folder, const char *name)
         unlinkat(folder, name, 0) == 0) {
         status = 0;
     }
-    close(fd);
+    close_locked_file(fd);
     return status;
 }
 
@@ -183,7 +193,7 @@ int stk_cache_future_open(struct stk_cache_future *future, int folder, uint64_t 
     }
     file->magic = MAGIC;
     file->layout = LAYOUT;
-    file->pid = (uint32_t)getpid();
+    file->pid = (uint32_t)stk_process_id();
     file->use_count = count;
     atomic_init(&file->epochs[0], NO_EPOCH);
     atomic_init(&file->epochs[1], NO_EPOCH);
@@ -202,7 +212,7 @@ void stk_cache_future_close(struct stk_cache_future *future)
     if (future->file) {
         stk_map_guard_remove(view_of(future->file, future->map_bytes));
         munmap(future->file, future->map_bytes);
-        close(future->fd); /* the next process that looks removes the file */
+        close_locked_file(future->fd); /* the next process that looks removes the file */
         future->file = NULL;
     }
 }
@@ -350,9 +360,9 @@ static uint64_t list_locked(struct stk_cache_futures *futures)
 {
     char name[40];
     uint64_t bytes = 0;
-    uint32_t i = 0;
 
-    for (; i < STK_CACHE_JOBS_MAX; i++) {
+    futures->count = 0;
+    for (uint32_t i = 0; i < STK_CACHE_JOBS_MAX; i++) {
         struct stat about;
 
         snprintf(name, sizeof name, STK_CACHE_FUTURE_NAME "%u", i);
@@ -372,8 +382,8 @@ static uint64_t list_locked(struct stk_cache_futures *futures)
         if (fstatat(futures->folder, name, &about, AT_SYMLINK_NOFOLLOW) == 0) {
             bytes += (uint64_t)about.st_blocks * 512;
         }
+        futures->count = futures->jobs[i].file ? i + 1 : futures->count;
     }
-    futures->count = i;
     return bytes;
 }
 
@@ -381,7 +391,7 @@ bool stk_cache_futures_look(struct stk_cache_futures *futures, uint64_t now_ns,
                             _Atomic uint64_t *bytes_out)
 {
     uint64_t bytes;
-    bool found = false;
+    bool has_jobs;
 
     pthread_mutex_lock(&futures->lock);
     if (futures->folder >= 0 &&
@@ -392,11 +402,9 @@ bool stk_cache_futures_look(struct stk_cache_futures *futures, uint64_t now_ns,
             atomic_store_explicit(bytes_out, bytes, memory_order_relaxed);
         }
     }
-    for (uint32_t i = 0; i < futures->count; i++) {
-        found = found || futures->jobs[i].file;
-    }
+    has_jobs = futures->count > 0;
     pthread_mutex_unlock(&futures->lock);
-    return found;
+    return has_jobs;
 }
 
 void stk_cache_futures_look_again(struct stk_cache_futures *futures)
@@ -450,7 +458,7 @@ struct stk_cache_next stk_cache_futures_next(struct stk_cache_futures *futures, 
 {
     struct stk_cache_next next = {.ns = STK_CACHE_NEVER};
     uint64_t now_ns = stk_clock_ns();
-    uint32_t pid = (uint32_t)getpid();
+    uint32_t pid = (uint32_t)stk_process_id();
 
     pthread_mutex_lock(&futures->lock);
     for (uint32_t i = 0; place != 0 && i < futures->count; i++) {

@@ -37,7 +37,7 @@ struct stk_cache_futures {
         uint64_t map_bytes;
         int fd;
     } jobs[STK_CACHE_JOBS_MAX];
-    uint32_t count; /* entries of jobs that may be in use */
+    uint32_t count; /* entries of jobs up to the last one with a file */
 };
 
 void stk_cache_futures_init(struct stk_cache_futures *futures, int folder);

@@ -322,6 +322,59 @@ static void test_killed_jobs(void)
     clear_folder();
 }
 
+/* A job ends with its future, though a child of fork still has the descriptor of its file. */
+static void test_child_holds(void)
+{
+    struct stoker_cache *cache = open_cache(16u << 20);
+    struct stk_cache_future future;
+    pid_t holder;
+
+    T_EQ("future", stk_cache_open_future(cache, &future, BLOCKS * BLOCK, 1), 0);
+    say(&future, 0, 10, 5);
+    holder = fork();
+    if (holder == 0) {
+        pause();
+        _exit(0);
+    }
+    T_EQ("known", next_part(cache, 3), 5);
+    T_TRUE("some job", cache->futures.count > 0);
+    stk_cache_future_close(&future);
+    T_EQ("forgotten", next_part(cache, 3), 1000);
+    T_TRUE("no job", !stk_cache_futures_look(&cache->futures, 1, NULL));
+    T_EQ("removed", count_files(), 0);
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    stoker_cache_close(cache);
+    clear_folder();
+}
+
+/* Of files of three jobs, the one in the middle and then the last end: the entries up to the last
+ * file are examined, and no more. */
+static void test_count(void)
+{
+    struct stoker_cache *cache = open_cache(16u << 20);
+    struct stk_cache_future futures[3];
+
+    for (uint32_t i = 0; i < STK_COUNT(futures); i++) {
+        T_EQ("future", stk_cache_open_future(cache, &futures[i], BLOCKS * BLOCK, 1), 0);
+        say(&futures[i], i, i + 1, 5);
+    }
+    T_EQ("known", next_part(cache, 2), 5);
+    T_EQ("all", cache->futures.count, 3);
+    stk_cache_future_close(&futures[1]);
+    T_EQ("known", next_part(cache, 2), 5);
+    T_EQ("up to the last", cache->futures.count, 3);
+    stk_cache_future_close(&futures[2]);
+    T_EQ("not known", next_part(cache, 2), 1000);
+    T_EQ("the first", next_part(cache, 0), 5);
+    T_EQ("one", cache->futures.count, 1);
+    stk_cache_future_close(&futures[0]);
+    T_EQ("not known", next_part(cache, 0), 1000);
+    T_EQ("none", cache->futures.count, 0);
+    stoker_cache_close(cache);
+    clear_folder();
+}
+
 static void test_bounds(void)
 {
     struct stoker_cache *cache = open_cache(4u << 20);
@@ -389,6 +442,8 @@ int main(void)
     test_killed_jobs();
     test_known_future();
     test_jobs_are_combined();
+    test_child_holds();
+    test_count();
     test_bounds();
     test_cut_files();
     return t_finish();
