@@ -136,6 +136,17 @@ static bool may_evict_locked(struct stk_cache_disk *disk, uint32_t slot, enum pr
     }
 }
 
+/* Frees a slot that may be evicted and has this state. Returns the freed bytes. */
+static uint64_t evict_slot_locked(struct stk_cache_disk *disk, uint32_t slot, uint64_t state)
+{
+    if (free_slot_locked(disk, slot) < 0) {
+        return 0;
+    }
+    atomic_fetch_add_explicit(&disk->evicted, stk_cache_state_kind(state) == STK_CACHE_VALID,
+                              memory_order_relaxed);
+    return stk_cache_state_bytes(state);
+}
+
 /* Frees slots in [first, end) that may be evicted until `wanted` accounted bytes are free. Returns
  * the freed bytes. */
 static uint64_t evict_range_locked(struct stk_cache_disk *disk, uint32_t first, uint32_t end,
@@ -147,11 +158,8 @@ static uint64_t evict_range_locked(struct stk_cache_disk *disk, uint32_t first, 
     for (uint32_t slot = first; slot < end && freed < wanted; slot++) {
         uint64_t state = atomic_load_explicit(&disk->index.slots[slot].state, memory_order_relaxed);
 
-        if (may_evict_locked(disk, slot, pressure, now) && free_slot_locked(disk, slot) == 0) {
-            freed += stk_cache_state_bytes(state);
-            atomic_fetch_add_explicit(&disk->evicted,
-                                      stk_cache_state_kind(state) == STK_CACHE_VALID,
-                                      memory_order_relaxed);
+        if (may_evict_locked(disk, slot, pressure, now)) {
+            freed += evict_slot_locked(disk, slot, state);
         }
     }
     return freed;
@@ -238,12 +246,7 @@ static uint64_t evict_farthest_locked(struct stk_cache_disk *disk, uint64_t want
     }
     atomic_store_explicit(&disk->index.head->hand, hand, memory_order_relaxed);
     for (uint32_t i = 0; i < count && freed < wanted; i++) {
-        if (free_slot_locked(disk, victims[i].slot) == 0) {
-            freed += stk_cache_state_bytes(victims[i].state);
-            atomic_fetch_add_explicit(&disk->evicted,
-                                      stk_cache_state_kind(victims[i].state) == STK_CACHE_VALID,
-                                      memory_order_relaxed);
-        }
+        freed += evict_slot_locked(disk, victims[i].slot, victims[i].state);
     }
     return freed;
 }
