@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void remove_files(struct stk_single_flight *flight);
-
 /* Opens the folder of this user. No other user may write to it, since its files are trusted. */
 static bool make_folder(char *folder, size_t folder_bytes)
 {
@@ -138,13 +136,8 @@ static void give_up(struct stk_single_flight *flight)
     close_lock(&flight->wait);
     close_lock(&flight->lock);
     flight->lock = open_sibling(flight, "lock", O_RDWR | O_CREAT);
-    if (flight->lock >= 0 && try_lock(flight->lock, LOCK_EX) &&
-        has_name(flight, "lock", flight->lock)) {
-        flight->is_leader = true;
-        remove_files(flight);
-        flight->is_leader = false;
-    }
-    close_lock(&flight->lock);
+    flight->is_leader = flight->lock >= 0 && try_lock(flight->lock, LOCK_EX);
+    stk_single_flight_end(flight);
 }
 
 enum stk_single_flight_role stk_single_flight_begin(struct stk_single_flight *flight,
