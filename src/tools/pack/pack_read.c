@@ -185,8 +185,9 @@ static int open_source(struct stk_pack_read *reader, const struct stk_pack_piece
         reader->stream = NULL;
         status = stk_dataset_open_stream(&reader->stream, dataset, shard, error);
         reader->stream_shard = shard;
+        reader->stream_has_headers = stk_dataset_has_headers(dataset, shard);
     }
-    if (status == 0 && !source_shard->file && stk_dataset_has_headers(dataset, shard)) {
+    if (status == 0 && !source_shard->file && reader->stream_has_headers) {
         status = stk_dataset_check_sample(dataset, shard, reader->sample, reader->stream, error);
     }
     source_shard->open = status == 0;

@@ -38,7 +38,8 @@ struct stk_pack_read {
     uint64_t sample;                 /* being read */
     struct stk_shard_stream *stream; /* owned: of stream_shard, a compressed one */
     uint32_t stream_shard;
-    uint8_t *picture; /* owned */
+    bool stream_has_headers; /* see stk_dataset_has_headers */
+    uint8_t *picture;        /* owned */
     size_t picture_capacity;
     uint64_t resized, copied;           /* images so far, if images are resized */
     uint64_t bytes_before, bytes_after; /* of all these images */
