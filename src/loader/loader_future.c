@@ -237,7 +237,7 @@ static bool is_remote(const struct stoker_loader *loader)
         return false;
     }
     stk_index_path_text(loader->dataset->index, 0, path);
-    return strstr(path, "://") != NULL;
+    return stk_io_is_url(path);
 }
 
 static void free_future(struct stk_loader_future *future)

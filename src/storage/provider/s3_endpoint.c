@@ -2,6 +2,8 @@
  * target. */
 #include "storage/provider/s3_endpoint.h"
 
+#include "base/text/text_match.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -351,7 +353,7 @@ static int of_outpost_alias(struct builder *builder)
     size_t bytes = strlen(bucket);
     char outpost[18];
 
-    if (builder->authority || bytes < 50 || strcmp(bucket + bytes - 7, "--op-s3") != 0) {
+    if (builder->authority || bytes < 50 || !stk_text_ends_with(bucket, "--op-s3")) {
         return 0;
     }
     memcpy(outpost, bucket + bytes - 49, 17);

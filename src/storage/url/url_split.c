@@ -2,6 +2,7 @@
 #include "storage/url/url_split.h"
 
 #include "base/crypto/digest.h"
+#include "base/text/text_match.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -276,7 +277,8 @@ void stk_url_normalize_host(char *url, size_t url_bytes)
     port = strncasecmp(url, "https", 5) == 0 ? ":443" : ":80";
     host += 3;
     bytes = strcspn(host, "/");
-    if (bytes > strlen(port) && strncmp(host + bytes - strlen(port), port, strlen(port)) == 0) {
+    if (bytes > strlen(port) &&
+        stk_view_ends_with((struct stk_view){(const uint8_t *)host, bytes}, port)) {
         memmove(host + bytes - strlen(port), host + bytes, strlen(host + bytes) + 1);
     }
     bytes = strcspn(host, ":/");
