@@ -8,6 +8,7 @@ import subprocess
 
 import make
 import pytest
+from fuse_server import Mount
 
 import stoker
 
@@ -25,7 +26,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tars(folder, tmp_path_factory):
+def class_tars(folder, tmp_path_factory):
     packed = tmp_path_factory.mktemp("packed") / "set"
     stoker.pack(folder, packed, keep_order=True, shard_bytes="64KiB")
     return packed
@@ -48,8 +49,31 @@ def command(*words, code=0):
     return done.stdout
 
 
-def test_the_default_is_a_full_permutation(folder, tars):
-    for source in (folder, tars):
+def check_window(memory, *words):
+    """The default order of a place where reads are not free."""
+    facts = json.loads(command("info", "--json", "--memory", memory, *words))
+    block_bytes = facts["bytes"] // facts["samples"] * facts["block_samples"]
+    assert facts["shuffle"] == "block"
+    assert facts["window_blocks"] <= memory / 2 / block_bytes < 2 * facts["window_blocks"]
+    return facts["window_blocks"]
+
+
+def test_the_default_window_of_a_store_fills_half_of_the_memory(nginx, shelf):
+    url = f"{nginx.url}/tars/{min(path.name for path in (shelf / 'tars').iterdir())}"
+    small, large = (check_window(memory, url) for memory in (2 << 30, 16 << 30))
+    assert 64 < small < large
+    with stoker.Engine(memory="2GiB") as engine, open_loader(url, 1, engine=engine) as loader:
+        assert (loader.shuffle, loader.window) == ("block", small)
+
+
+@pytest.mark.skipif(not Mount.is_possible(), reason="no root, or no /dev/fuse")
+def test_the_default_window_of_a_slow_mount_fills_half_of_the_memory(class_tars, tmp_path):
+    with Mount(class_tars, tmp_path / "m"):
+        check_window(2 << 30, tmp_path / "m")
+
+
+def test_the_default_is_a_full_permutation(folder, class_tars):
+    for source in (folder, class_tars):
         with open_loader(source, seed=3) as loader, open_loader(
             source, seed=3, shuffle="full"
         ) as full:
@@ -61,9 +85,9 @@ def test_the_default_is_a_full_permutation(folder, tars):
         assert (loader.shuffle, loader.window) == ("block", 64)
 
 
-def test_no_batch_of_one_class(folder, tars):
+def test_no_batch_of_one_class(folder, class_tars):
     """As in a full permutation: no batch has most of its samples from one class."""
-    for source in (folder, tars):
+    for source in (folder, class_tars):
         with open_loader(source) as loader:
             for _ in range(5):
                 for batch in ids(loader):
@@ -79,15 +103,15 @@ def test_no_batch_of_one_class(folder, tars):
         {"shuffle": "full", "order_version": 1},
     ],
 )
-def test_a_state_continues_in_its_order(tars, options):
-    with open_loader(tars, seed=1, **options) as run:
+def test_a_state_continues_in_its_order(class_tars, options):
+    with open_loader(class_tars, seed=1, **options) as run:
         iterator = iter(run)
         for _ in range(5):
             next(iterator)
         state = json.loads(json.dumps(run.state_dict()))
         want = [list(batch["id"]) for batch in iterator] + ids(run)
         print_ = run.stats()["fingerprint"]
-    with open_loader(tars, seed=1) as loader:
+    with open_loader(class_tars, seed=1) as loader:
         next(iter(loader))
         loader.load_state_dict(state)
         assert loader.shuffle == options["shuffle"]
@@ -96,17 +120,17 @@ def test_a_state_continues_in_its_order(tars, options):
         assert ids(loader) + ids(loader) == want
         assert loader.stats()["fingerprint"] == print_
     other = {"shuffle": "none"} if options["shuffle"] == "full" else {"shuffle": "full"}
-    with open_loader(tars, seed=1, **other) as loader, pytest.raises(
+    with open_loader(class_tars, seed=1, **other) as loader, pytest.raises(
         stoker.StateError, match="shuffle"
     ):
         loader.load_state_dict(state)
 
 
-def test_explain_follows_the_state(tars):
-    with open_loader(tars, shuffle="block", window=2, order_version=1) as run:
+def test_explain_follows_the_state(class_tars):
+    with open_loader(class_tars, shuffle="block", window=2, order_version=1) as run:
         want = [row.sample for row in run.explain(3)]
         state = run.state_dict()
-    with open_loader(tars) as loader:
+    with open_loader(class_tars) as loader:
         assert [row.sample for row in loader.explain(3)] != want
         loader.load_state_dict(state)
         assert [row.sample for row in loader.explain(3)] == want
@@ -139,8 +163,8 @@ def test_tokens(tmp_path, rows):
         assert walk(loader) == want and loader.order_version == 1
 
 
-def test_a_mix_continues_in_version_1(tars, folder):
-    mix = stoker.Mix([tars, folder], [1, 2], epoch=300)
+def test_a_mix_continues_in_version_1(class_tars, folder):
+    mix = stoker.Mix([class_tars, folder], [1, 2], epoch=300)
     with open_loader(mix, 20, order_version=1, shuffle="block", tail="wrap") as run:
         iterator = iter(run)
         for _ in range(4):
@@ -174,8 +198,8 @@ def test_refresh_keeps_the_order(folder, tmp_path):
     assert (again["order_version"], again["shuffle"], again["window"]) == (1, 1, 2)
 
 
-def test_info_and_order_report_mixing(folder, tars, tmp_path):
-    for source in (folder, tars):
+def test_info_and_order_report_mixing(folder, class_tars, tmp_path):
+    for source in (folder, class_tars):
         info = json.loads(command("info", "--json", source))
         assert info["shuffle"] == "full" and info["random_reads_free"]
         full = info["mixing"]["full_batch_classes"]  # of another seed
