@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _stoker, files
-from .checkpoint_reader import DAMAGE, verify
+from .checkpoint_reader import DAMAGE, is_damage, verify
 from .errors import (
     ArgumentError,
     Error,
@@ -355,7 +355,9 @@ class Tier:
     def _roots(self, place: bytes, step: int) -> list[bytes] | None:
         try:
             checkpoint = _stoker.Checkpoint(self._engine._native, place, step)
-        except DAMAGE:
+        except (*DAMAGE, OSError) as error:
+            if not is_damage(error):
+                raise
             return None
         try:
             return [root for _, _, _, root in checkpoint.files()]

@@ -5,8 +5,8 @@ usage: fuse_server.py FOLDER POINT LOG [--type NAME] [--max-read BYTES] [--delay
 
 Implements the kernel's protocol itself (linux/fuse.h), so it needs root and /dev/fuse, and no
 library. The log has a line "OPERATION path" for each request; LOG.reads has a line "OFFSET BYTES
-path" for each read. While the file LOG.silent exists, the server answers nothing. N threads answer
-(default 1); --block is the st_blksize of files. The process ends with the mount, and unmounts when
+path" for each read. While the file LOG.silent exists, the server answers nothing; while LOG.broken.X
+exists, reads of a file X fail with EIO. N threads answer (default 1); --block is the st_blksize of files. The process ends with the mount, and unmounts when
 it ends. :class:`Mount` runs it for a test.
 """
 
@@ -154,6 +154,8 @@ class Server:
         handle, offset, most = struct.unpack_from("<QQI", body)
         name = os.path.relpath(path, self.options.folder)
         os.write(self.reads, f"{offset} {most} {name}\n".encode())
+        if os.path.exists(f"{self.options.log}.broken.{os.path.basename(path)}"):
+            raise OSError(errno.EIO, path)
         if self.is_away(path):
             os.unlink(f"{self.options.log}.away.{os.path.basename(path)}")
         return os.pread(handle, most, offset)
@@ -202,6 +204,9 @@ class Mount:
     def send_away(self, *names):
         for name in names:
             pathlib.Path(f"{self.log}.away.{name}").touch()
+
+    def break_file(self, name):
+        pathlib.Path(f"{self.log}.broken.{name}").touch()
 
     def requests(self):
         """How many of each operation there were."""

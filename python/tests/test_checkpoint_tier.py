@@ -7,8 +7,10 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
+import fuse_server
 import numpy
 import pytest
 import stoker
@@ -163,6 +165,72 @@ def test_a_step_that_only_one_place_can_open(main, tmp_path):
         target = state(0)
         with pytest.warns(stoker.StokerWarning, match="step 1 .* was not completed"):
             assert ckpt.restore(target) == 1 and same(target, 1)
+
+
+@pytest.mark.parametrize("name", ["stoker.checkpoint.json", "shard-00000.safetensors"])
+def test_a_local_disk_that_fails(tmp_path, name):
+    """EIO on a local manifest or file: the main place has the step."""
+    if not fuse_server.Mount.is_possible():
+        pytest.skip("needs root and /dev/fuse")
+    disk = tmp_path / "disk"
+    with stoker.Checkpointer(tmp_path / "main", local=disk) as ckpt:
+        ckpt.save(1, state(1), wait=True)
+        ckpt.save(2, state(2), wait=True)
+    with fuse_server.Mount(disk, tmp_path / "local") as mount:
+        with stoker.Checkpointer(tmp_path / "main", local=mount.point) as ckpt:
+            mount.break_file(name)
+            with open(mount.point / "step-0000000002" / name, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            target = state(0)
+            is_manifest = name.endswith(".json")
+            with pytest.warns(stoker.StokerWarning, match="Input/output error") if is_manifest \
+                    else contextlib.nullcontext():
+                assert ckpt.restore(target, 2) == 2 and same(target, 2)
+
+
+class TestAMainPlaceThatFails:
+    """A save ends when it is committed locally, whatever the main place answers."""
+
+    def fail(self, monkeypatch, answer):
+        server = write_server.serve()
+        write_server.lead_to(server, monkeypatch)
+        server.script = lambda request: (
+            request.command == "GET" and "list-type" in request.query and answer(request)
+        )
+        return server
+
+    def test_refused_listings(self, tmp_path, monkeypatch):
+        refuse = []
+        server = self.fail(monkeypatch, lambda request: bool(refuse) and (
+            request.refuse(403, "AccessDenied") or True))
+        with stoker.Checkpointer("s3://b/run", local=tmp_path / "local", local_keep_last=1) as ckpt:
+            refuse.append(True)
+            for step in (1, 2):
+                ckpt.save(step, state(step), wait=True)
+                ckpt.wait()
+            assert steps_of(tmp_path / "local") == [2]  # retention ran
+            refuse.clear()
+            ckpt.remove(1)  # after it the next save lists the main place again
+            refuse.append(True)
+            ckpt.save(3, state(3), wait=True)
+            ckpt.wait()
+            refuse.clear()
+            assert steps_of("s3://b/run") == [2, 3]
+        refuse.append(True)
+        with stoker.Checkpointer("s3://b/run") as ckpt:  # without a tier
+            ckpt.save(4, state(4), wait=True)
+            refuse.clear()
+            assert ckpt.latest() == 4
+        server.close()
+
+    def test_slow_listings(self, tmp_path, monkeypatch):
+        slow, end = threading.Event(), threading.Event()
+        server = self.fail(monkeypatch, lambda _: slow.is_set() and end.wait(20) and False)
+        with stoker.Checkpointer("s3://b/run", local=tmp_path / "local") as ckpt:
+            slow.set()
+            assert ckpt.save(1, state(1)).wait(10)
+            end.set()
+        server.close()
 
 
 def test_a_lost_local_folder(main, tmp_path):
