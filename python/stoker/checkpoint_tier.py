@@ -64,6 +64,7 @@ class Tier:
         self._urgent: int | None = None  # the step that goes first, without a limit
         self._failure: tuple[int, BaseException] | None = None
         self._progress = (0, 0)
+        self.newest: int | None = None  # committed step in both places, when they were listed
 
     def open(self, ranks: Any) -> None:
         """Checks that the ranks share the folder, and goes on with what a killed process left."""
@@ -99,6 +100,7 @@ class Tier:
     def _resume(self) -> None:
         """Queues the newest local step, if the main place has no newer one."""
         local, main = self._committed(self.local), self._committed(self.main)
+        self.newest = max(local + main, default=-1)
         if local and local[-1] > max(main, default=-1):
             self.saved(local[-1])
 

@@ -328,16 +328,27 @@ class Checkpointer:
         """After the commit of a step."""
         if self._ranks is not None and self._ranks.rank != 0:
             return
-        self._note(step)
         if self._tier is not None:
             self._tier.saved(step)
         else:
             self._retain_main()
+        self._note(step)
 
     def _note(self, step: int) -> None:
-        """Warns if a newer step exists: a restore takes that one, and retention removes this."""
-        if self._newest is None:
-            self._newest = max((each.step for each in self.steps()), default=step)
+        """Warns if a newer step exists: a restore takes that one, and retention removes this.
+
+        The step is committed: it does not fail if the place cannot be listed; the next save lists
+        it again. The tier has listed both places when it was opened.
+        """
+        newest = self._newest
+        if newest is None and self._tier is not None:
+            newest = self._tier.newest
+        if newest is None:
+            try:
+                newest = self.latest()
+            except (Error, OSError):
+                return
+        self._newest = step if newest is None else newest
         if step < self._newest and not self._warned:
             self._warned = True
             warnings.warn(
