@@ -633,9 +633,9 @@ class Checkpointer:
         self._check_process()
         self._wait_for_running()  # a step that is being saved is the newest one at its end
         if step is not None:
-            self._check()
-            self._complete(count(step, "step", high=2**53 - 1))
-            return self._use(step, use)
+            number = _number(step)
+            self._complete(number)
+            return self._use(number, use)
         failure: Error | None = None
         for number in self._candidates():
             self._complete(number)
@@ -661,13 +661,19 @@ class Checkpointer:
         return otherwise
 
     def _complete(self, step: int) -> None:
-        """Files of the local folder that are missing are copied from the main place, by rank 0."""
-        if self._tier is None:
-            return
-        if self._ranks is None or self._ranks.rank == 0:
-            self._tier.complete(step)
-        if self._ranks is not None:
-            self._ranks.agree(True)
+        """Raises the error of a failed save. Rank 0 copies files that the local folder lacks from
+        the main place; if that fails, all ranks raise an error."""
+        failure: BaseException | None = None
+        try:
+            self._check()
+            if self._tier is not None and (self._ranks is None or self._ranks.rank == 0):
+                self._tier.complete(step)
+        except BaseException as error:
+            if self._tier is None or self._ranks is None:
+                raise
+            failure = error
+        if self._tier is not None and self._ranks is not None:
+            self._ranks.check(failure)
 
     def _candidates(self) -> list[int]:
         """Steps to be tried, newest first; the same on all ranks."""
@@ -742,16 +748,22 @@ class Checkpointer:
 
     def pin(self, step: int) -> None:
         """Retention never removes the step."""
-        self._each_place(lambda place: _stoker.checkpoint_pin(self._native(), place, step, True))
+        self._pin(_number(step), True)
 
     def unpin(self, step: int) -> None:
         """Takes the pin off."""
-        self._each_place(lambda place: _stoker.checkpoint_pin(self._native(), place, step, False))
+        self._pin(_number(step), False)
+
+    def _pin(self, step: int, on: bool) -> None:
+        self._each_place(lambda place: _stoker.checkpoint_pin(self._native(), place, step, on))
 
     def remove(self, step: int) -> None:
         """Removes a step that is not pinned."""
+        number = _number(step)
         self._newest = None
-        self._each_place(lambda place: _stoker.checkpoint_remove(self._native(), place, step))
+        if self._tier is not None:
+            self._tier.newest = None
+        self._each_place(lambda place: _stoker.checkpoint_remove(self._native(), place, number))
 
     def _native(self) -> Any:
         return self._engine._native

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import OrderedDict, namedtuple
 
 import numpy
@@ -461,6 +462,21 @@ def test_a_step_below_the_newest(tmp_path):
         ckpt.remove(20)
         ckpt.save(12, {"a": 12}, wait=True)
         assert ckpt.latest() == 12
+        os.makedirs(tmp_path / "step-0000000030")  # no step that a restore takes
+        assert [found.status for found in ckpt.steps()][-1] == "incomplete"
+    with stoker.Checkpointer(tmp_path, keep_last=2) as ckpt:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", stoker.StokerWarning)
+            ckpt.save(13, {"a": 13}, wait=True)
+        for number in (numpy.int64(13), numpy.uint8(13)):
+            assert ckpt.restore({"a": 0}, number) == 13
+            assert ckpt.load(number) == {"a": 13}
+            assert ckpt.verify(number) == 13
+            ckpt.pin(number)
+            assert [found.pinned for found in ckpt.steps()][-2]
+            ckpt.unpin(number)
+        ckpt.remove(numpy.int64(12))
+        assert [found.step for found in ckpt.steps()] == [13, 30]
         for wrong in (None, -1, 2**53, 1.5, "3", True):
             with pytest.raises(stoker.ArgumentError, match="step"):
                 ckpt.save(wrong, {"a": 1})

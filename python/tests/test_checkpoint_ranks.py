@@ -132,6 +132,40 @@ assert ckpt.restore(state(0)) == 7
 assert time.monotonic() - begin < 40
 dist.barrier()
 """
+COPY_FAILS = """
+from stoker import checkpoint_tier
+ckpt = stoker.Checkpointer(folder + "-main", local=folder + "-local", timeout=60)
+ckpt.save(1, {"epoch": 1, "rows": torch.zeros(50)}, wait=True)
+ckpt.wait()
+dist.barrier()
+if rank == 0:  # the copy of the file that the local folder lacks
+    os.unlink(folder + "-local/step-0000000001/shard-00000.safetensors")
+    def fail(*_, **__):
+        raise stoker.ChangedError("the file changed", "'main'", "try again")
+    checkpoint_tier.files.run = fail
+dist.barrier()
+begin = time.monotonic()
+for call in (ckpt.load, lambda: ckpt.load(1), lambda: ckpt.verify(1)):
+    try:
+        call()
+        raise SystemExit("no error")
+    except stoker.Error as error:
+        wanted = "the file changed" if rank == 0 else "rank 0 failed: ChangedError: the file"
+        assert wanted in str(error), error
+# An old error of one rank, before a restore of a number.
+if rank == 1:
+    ckpt._failed.append(stoker.checkpoints.Save(0))
+    ckpt._failed[-1]._end(stoker.ArgumentError("old", "save", "look"))
+else:
+    checkpoint_tier.files.run = lambda *_: None
+try:
+    ckpt.load(1)
+    raise SystemExit("no error")
+except stoker.Error as error:
+    assert ("old" if rank else "rank 1 failed: ArgumentError: old") in str(error), error
+assert time.monotonic() - begin < 30
+dist.barrier()
+"""
 KILLED = """
 ckpt.save(1, state(True), wait=True)
 again = state(True)  # collectives of the training
@@ -231,6 +265,10 @@ def test_a_rank_that_fails(tmp_path):
 
 def test_ranks_that_save_or_restore_differently(tmp_path):
     ranks(UNEQUAL, tmp_path / "run", 2, tmp_path / "init")
+
+
+def test_a_copy_of_rank_0_that_fails(tmp_path):
+    ranks(COPY_FAILS, tmp_path / "run", 2, tmp_path / "init")
 
 
 def test_a_rank_that_dies(tmp_path):
