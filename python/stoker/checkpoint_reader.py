@@ -69,10 +69,15 @@ def finish(save: Any, handle: Any = None) -> None:
 
 def verify(checkpoint: Any) -> None:
     """Reads all tensors of an open step, and compares all hashes."""
-    sizes = [size for _, _, _, size, _ in checkpoint.tensors()]
-    ranges = [(index, 0, size, 0) for index, size in enumerate(sizes) if size]
+    ranges = _all_ranges(checkpoint)
     if ranges:
         _load(checkpoint, ranges, None)
+
+
+def _all_ranges(checkpoint: Any) -> list[tuple[int, int, int, int]]:
+    """All bytes of all tensors, to be read without a target."""
+    sizes = [size for _, _, _, size, _ in checkpoint.tensors()]
+    return [(index, 0, size, 0) for index, size in enumerate(sizes) if size]
 
 
 def _load(checkpoint: Any, ranges: list[tuple[int, int, int, int]], memory: Any) -> None:
@@ -300,8 +305,7 @@ class Reader:
 
     def verify(self) -> None:
         """Reads all tensors, and compares all hashes."""
-        sizes = [size for _, _, _, size, _ in self.checkpoint.tensors()]
-        self.read([(index, 0, size, 0) for index, size in enumerate(sizes)], None)
+        self.read(_all_ranges(self.checkpoint), None)
 
     def close(self) -> None:
         self.checkpoint.close()
