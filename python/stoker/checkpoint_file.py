@@ -7,12 +7,13 @@ from typing import Any
 
 from . import _stoker, checkpoint_tree
 from ._options import count, path_of
+from .checkpoint_pieces import Pins
 from .checkpoint_reader import Reader, copy, finish
 from .checkpoint_state import like_of
 from .engine import Engine, engine_of
 from .errors import ArgumentError
 
-__all__ = ["load", "save", "split"]
+__all__ = ["begin", "load", "save", "split"]
 
 
 def split(path: str | os.PathLike[str]) -> tuple[bytes, str]:
@@ -32,15 +33,30 @@ def save(tree: Any, path: str | os.PathLike[str], *, engine: Engine | None = Non
     """
     root, name = split(path)
     writer = _stoker.CheckpointWriter(engine_of(engine, "engine")._native, root)
+    try:
+        running = begin(writer, tree, name)
+        try:
+            finish(running)
+        finally:
+            running.close()
+    finally:
+        writer.close()
+
+
+def begin(writer: Any, tree: Any, name: str, pins: Pins | None = None) -> Any:
+    """Starts the save of a single file, and copies its tensors.
+
+    Returns the native save, which the caller passes to finish() and closes.
+    """
     encoded, tensors, _ = checkpoint_tree.encode(tree)
     items = checkpoint_tree.SaveTensors(tensors)
     running = writer.save(0, items, encoded, None, 0, 1, None, name)
     try:
-        copy(running, items)
-        finish(running)
-    finally:
+        copy(running, items, pins)
+    except BaseException:
         running.close()
-        writer.close()
+        raise
+    return running
 
 
 def load(

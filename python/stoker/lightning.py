@@ -24,11 +24,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from . import _stoker, checkpoint_tree, files
+from . import _stoker, files
 from ._options import count, parse_bytes, path_of, require
-from .checkpoint_file import load, split
+from .checkpoint_file import begin, load, split
 from .checkpoint_pieces import Pins
-from .checkpoint_reader import copy, finish
+from .checkpoint_reader import finish
 from .engine import engine_of
 
 __all__ = ["CheckpointIO"]
@@ -94,14 +94,7 @@ class CheckpointIO:
         """Writes a checkpoint; returns when its tensors are copied. Replaces an older file."""
         self._complete()
         root, name = split(path)
-        tree, tensors, _ = checkpoint_tree.encode(checkpoint)
-        items = checkpoint_tree.SaveTensors(tensors)
-        running = self._open(root).save(0, items, tree, None, 0, 1, None, name)
-        try:
-            copy(running, items, self._pins)
-        except BaseException:
-            running.close()
-            raise
+        running = begin(self._open(root), checkpoint, name, self._pins)
 
         def write() -> None:
             try:
