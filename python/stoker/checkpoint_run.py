@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
+import warnings
 from typing import Any
 
 from . import checkpoint_ranks
 from .checkpoint_reader import finish
-from .errors import ForkedError
+from .errors import ForkedError, TimeoutError
 
-__all__ = ["Commit", "Save", "run"]
+__all__ = ["Commit", "Save", "run", "unfinished"]
 
 
 class Save:
@@ -116,3 +118,27 @@ def run(owner: Any, handle: Save, save: Any, commit: Any) -> None:
     handle._error = failure
     owner._ended(handle, failure)
     handle._end(failure)
+
+
+# Checkpointers with running saves, or with failed ones that were not reported: referenced until the
+# end of the process.
+unfinished: set[Any] = set()
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Completes running saves at the end of the process, and warns of those that failed."""
+    for checkpointer in list(unfinished):
+        if checkpointer._process != os.getpid():
+            continue  # the threads of a parent do not exist after a fork
+        checkpointer._wait_for_running()
+        if checkpointer._tier is not None:
+            with contextlib.suppress(TimeoutError):  # the next process goes on with the upload
+                checkpointer._tier.end(checkpointer._timeout)
+        for handle in checkpointer._failed:
+            if not handle._reported:
+                warnings.warn(
+                    f"the save of step {handle.step} failed: {handle._error}",
+                    RuntimeWarning,
+                    stacklevel=1,
+                )

@@ -17,7 +17,6 @@ docs/checkpoints.md has the format and the guarantees. Nothing is pickled.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -32,7 +31,7 @@ from . import _stoker, checkpoint_ranks, checkpoint_tree
 from ._options import count, milliseconds, parse_bytes, path_of, refuse_pickle
 from .checkpoint_pieces import Pins
 from .checkpoint_reader import DAMAGE, MissingKeyError, Reader, copy, is_damage, select
-from .checkpoint_run import Commit, Save, run
+from .checkpoint_run import Commit, Save, run, unfinished
 from .checkpoint_signal import SignalWatch, notice_of
 from .checkpoint_state import check_metrics, like_of, metrics_of, metrics_text, put, retention
 from .checkpoint_tier import Tier
@@ -176,7 +175,7 @@ class Checkpointer:
         self._warned = False
         if self._tier is not None:
             self._tier.open(self._ranks)
-            _unfinished.add(self)
+            unfinished.add(self)
 
     # ---- save ----
 
@@ -249,7 +248,7 @@ class Checkpointer:
         """Starts the thread that waits for a save."""
         with self._state:
             self._running.append((handle, save))
-            _unfinished.add(self)
+            unfinished.add(self)
         try:
             threading.Thread(
                 target=run, args=(self, handle, save, commit), name="stoker-save", daemon=True
@@ -322,7 +321,7 @@ class Checkpointer:
             if error is not None and not handle._reported:
                 self._failed.append(handle)
             if not self._running and not self._failed and self._tier is None:
-                _unfinished.discard(self)
+                unfinished.discard(self)
 
     def _retain(self, step: int) -> None:
         """After the commit of a step."""
@@ -370,14 +369,14 @@ class Checkpointer:
         handle._end(error)
         with self._state:
             self._failed.append(handle)
-            _unfinished.add(self)
+            unfinished.add(self)
 
     def _check(self) -> None:
         """Raises the error of a save that failed in the background."""
         with self._state:
             failed, self._failed = self._failed, []
             if not self._running and self._tier is None:
-                _unfinished.discard(self)
+                unfinished.discard(self)
         for handle in failed:
             if not handle._reported:
                 handle.wait()
@@ -416,7 +415,7 @@ class Checkpointer:
                     self._closed = True
                     self._pins.close()  # no save runs
                     self._writer.close()
-                    _unfinished.discard(self)
+                    unfinished.discard(self)
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -797,26 +796,3 @@ def _number(step: Any) -> int:
     if step is None:
         raise ArgumentError("None is not a whole number", "step", "pass the number of the step")
     return count(step, "step", high=2**53 - 1)
-
-
-# With running saves, or with failed ones that were not reported: kept until the end of the process.
-_unfinished: set[Checkpointer] = set()
-
-
-@atexit.register
-def _finish_all() -> None:
-    """Completes running saves at the end of the process, and warns of those that failed."""
-    for checkpointer in list(_unfinished):
-        if checkpointer._process != os.getpid():
-            continue  # the threads of a parent do not exist after a fork
-        checkpointer._wait_for_running()
-        if checkpointer._tier is not None:
-            with contextlib.suppress(TimeoutError):  # the next process goes on with the upload
-                checkpointer._tier.end(checkpointer._timeout)
-        for handle in checkpointer._failed:
-            if not handle._reported:
-                warnings.warn(
-                    f"the save of step {handle.step} failed: {handle._error}",
-                    RuntimeWarning,
-                    stacklevel=1,
-                )

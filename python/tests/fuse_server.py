@@ -5,8 +5,9 @@ usage: fuse_server.py FOLDER POINT LOG [--type NAME] [--max-read BYTES] [--delay
 
 Implements the kernel's protocol itself (linux/fuse.h), so it needs root and /dev/fuse, and no
 library. The log has a line "OPERATION path" for each request; LOG.reads has a line "OFFSET BYTES
-path" for each read. While the file LOG.silent exists, the server answers nothing; while LOG.broken.X
-exists, reads of a file X fail with EIO. N threads answer (default 1); --block is the st_blksize of files. The process ends with the mount, and unmounts when
+path" for each read. While the file LOG.silent exists, the server answers nothing; while
+LOG.broken.NAME exists, reads of files with this name fail with EIO. N threads answer (default 1);
+--block is the st_blksize of files. The process ends with the mount, and unmounts when
 it ends. :class:`Mount` runs it for a test.
 """
 
