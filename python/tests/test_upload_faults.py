@@ -10,6 +10,7 @@ over old objects, side by side, and boto3 reads the result.
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import os
 import subprocess
 import time
@@ -30,12 +31,13 @@ OLD = b"what was there before"
 # Which requests.
 PUT = {"method": "PUT"}
 SMALL = {"method": "PUT", "path": "plain"}
-PART_2 = {"method": "PUT", "query": "*partNumber=2*"}
+PART_1, PART_2 = ({"method": "PUT", "query": f"*partNumber={number}*"} for number in (1, 2))
 CREATE = {"method": "POST", "query": "*uploads*"}
 COMPLETE = {"method": "POST", "query": "*uploadId*"}
 ABORT = {"method": "DELETE"}
 PARTS = {"method": "GET", "query": "*uploadId*"}
 ONCE, TWICE, THRICE = {"count": 1}, {"count": 2}, {"count": 3}
+YEAR = 365 * 86400  # seconds
 DONE, FAILS, EITHER = "done", "fails", "either"
 
 
@@ -71,7 +73,9 @@ FAULTS = {
     "503": (PUT, status(503, count=4), DONE),
     "503 of a proxy": (PUT, answer(503, "<html>busy</html>", **TWICE), DONE),
     "503 with Retry-After": (PUT, status(503, retry_after=1, **TWICE), DONE),
-    "503 with a Retry-After of a year": (PUT, status(503, retry_after=31536000, **ONCE), EITHER),
+    "503 with a Retry-After of a year: small": (SMALL, status(503, retry_after=YEAR), FAILS),
+    "503 with a Retry-After of a year: part 1": (PART_1, status(503, retry_after=YEAR), FAILS),
+    "503 with a Retry-After of a year: part 2": (PART_2, status(503, retry_after=YEAR), FAILS),
     "429": (PUT, status(429, **THRICE), DONE),
     "500": (PUT, status(500, **THRICE), DONE),
     "502": (PUT, answer(502, "bad gateway", **TWICE), DONE),
@@ -81,7 +85,7 @@ FAULTS = {
     "400 InvalidDigest": (PUT, status(400, "InvalidDigest"), FAILS),
     "401": (PUT, status(401, "Unauthorized"), FAILS),
     "403": (PUT, status(403), FAILS),
-    "403, once": (PUT, status(403, **ONCE), FAILS),
+    "403, small": (SMALL, status(403), FAILS),
     "404 NoSuchBucket": (PUT, status(404, "NoSuchBucket"), FAILS),
     "405": (PUT, status(405, "MethodNotAllowed"), FAILS),
     "409": (PUT, status(409, "OperationAborted", **ONCE), DONE),
@@ -100,8 +104,9 @@ FAULTS = {
     "a body without an end": (PUT, fault("endless-body"), FAILS),
     "delay": (PUT, fault("delay", delay_ms=300), DONE),
     "close, unannounced": (PUT, fault("close"), DONE),
-    "503 for 30 %": (PUT, status(503, probability=0.3, seed=5), DONE),
-    "reset of 50 %": (PUT, fault("reset", probability=0.5, seed=5), DONE),
+    "503 for 30 %": (PUT, status(503, probability=0.3, count=10), DONE),
+    # 10 of them, so that no sequence of random numbers uses up the 12 tries of a request.
+    "reset of 50 %": (PUT, fault("reset", probability=0.5, count=10), DONE),
     # Reads, or answers, one byte now and then.
     "slow loris reads": (PUT, fault("slow-read", **TWICE), DONE),
     "trickle: reads, always": (PUT, fault("slow-read"), FAILS),
@@ -136,6 +141,7 @@ FAULTS = {
     "part, no ETag": (PART_2, NO_ETAG, FAILS),
     "part, a huge ETag": (PART_2, fault("etag", value='"' + "e" * 3000 + '"'), FAILS),
     "part, 200 of another server": (PART_2, answer(200, "<html>welcome</html>"), FAILS),
+    "part 1, 403": (PART_1, status(403), FAILS),
     "part, 403": (PART_2, status(403), FAILS),
     "part, 404 NoSuchUpload": (PART_2, status(404, "NoSuchUpload"), FAILS),
     "part, 412": (PART_2, status(412), FAILS),
@@ -199,7 +205,8 @@ FAULTS = {
 # temporary.
 MAY_LEAVE = {"always 503", "always reset", "part and abort, 403", "left, parts 404",
              "end, answer stalls", "trickle: reads, always", "trickle: answers, always",
-             "trickle: the end is read", "trickle: the end is answered"}
+             "trickle: the end is read", "trickle: the end is answered",
+             "503 with a Retry-After of a year: part 1", "503 with a Retry-After of a year: part 2"}
 
 
 def rules_of(bucket_name, number, row):
@@ -290,3 +297,53 @@ def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
     wrong += [(name, "leaves an upload", requested(number)) for number, name in enumerate(FAULTS)
               if f"s{number:03}" in left and name not in MAY_LEAVE]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+LATER, REFUSED, WELL = status(503, retry_after=YEAR), status(403), fault("pass")
+PAIRS = {"later, well": (LATER, WELL), "later, later": (LATER, LATER),
+         "refused, well": (REFUSED, WELL), "refused, later": (REFUSED, LATER),
+         "refused, refused": (REFUSED, REFUSED)}
+
+
+def test_an_upload_stays_or_ends_whichever_part_fails_first(ceph, bucket, files):  # noqa: F811
+    """Each pair of faults at both parts, in both orders of the answers. A part that may arrive
+    later keeps the upload; a part that was refused ends it, since it would be refused again. (If a
+    part fails before the other one begins, that one is not sent: the proxy's log tells.) An upload
+    that stays is continued by the same command, which sends only the parts that failed."""
+    folder, want = files
+    rows, rules = [], []
+    for pair, faults in PAIRS.items():
+        for parts in ((PART_1, PART_2), (PART_2, PART_1)):
+            for delays in ((100, 500), (500, 100)):
+                for part, what, delay in zip(parts, faults, delays, strict=True):
+                    rules.append({"path": f"/{bucket.name}/o{len(rows):03}/large", **part, **what,
+                                  "delay_ms": delay})
+                rows.append(f"{pair}, part {1 + (parts[0] is PART_2)} before the other: {delays}")
+
+    def copy(number, endpoint):
+        return subprocess.run(
+            [COMMAND, "cp", "--json", "--part-size", "5M", folder / "large",
+             f"{bucket.url}/o{number:03}/large"], capture_output=True, text=True, timeout=HANG,
+            env={**os.environ, "AWS_ENDPOINT_URL": endpoint, "STOKER_CACHE": str(folder / "cache")})
+
+    def uploads(number):
+        return bucket.list_multipart_uploads(Bucket=bucket.name,
+                                             Prefix=f"o{number:03}/").get("Uploads", [])
+
+    with Proxy("--to", ceph.url, "--connections", 1024, rules=rules) as proxy:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            done = list(pool.map(lambda number: copy(number, f"http://127.0.0.1:{proxy.port}"),
+                                 range(len(rows))))
+        log = proxy.stop()
+    for number, (name, first) in enumerate(zip(rows, done, strict=True)):
+        codes = [line["status"] for line in log
+                 if f"/o{number:03}/" in line["path"] and line["method"] == "PUT"]
+        assert first.returncode == 3 and 1 <= len(codes) <= 2, (name, codes, first.stderr)
+        assert bool(uploads(number)) == (403 not in codes), (name, codes, first.stderr)
+        again = copy(number, ceph.url)
+        assert again.returncode == 0, (name, again.stderr)
+        kept = json.loads(again.stdout)["bytes_kept"]
+        assert (kept > 0) == (200 in codes and 403 not in codes), (name, codes, kept)
+        assert not uploads(number), name
+        got = bucket.get_object(Bucket=bucket.name, Key=f"o{number:03}/large")["Body"].read()
+        assert got == want["large"], name
