@@ -196,12 +196,24 @@ static void advance(struct stk_loader_future *future, const struct place *place)
     stk_cache_future_advance(&future->future, place->epoch, delivered, front);
 }
 
+/* Makes the file, which may wait for the lock of the cache, and evict blocks. */
+static int open_file(struct stk_loader_future *future)
+{
+    const struct stk_index *index = future->loader->dataset->index;
+
+    return stk_cache_open_future(future->loader->engine->cache, &future->future,
+                                 stk_index_bytes(index), stk_index_shards(index));
+}
+
 static void *future_main(void *context)
 {
     struct stk_loader_future *future = context;
     uint64_t order = 0;
 
     pthread_setname_np(pthread_self(), "stoker-future");
+    if (open_file(future) < 0) {
+        return NULL;
+    }
     while (!is_stopping(future)) {
         struct place place = place_of(future->loader);
         struct timespec until = stk_engine_deadline(WAIT_NS);
@@ -270,10 +282,7 @@ struct stk_loader_future *stk_loader_future_open(struct stoker_loader *loader)
         future->hashes[i].shard = UINT32_MAX;
     }
     future->compressed = stk_alloc(stk_index_shards(index), sizeof *future->compressed);
-    if (!future->compressed ||
-        stk_cache_open_future(cache, &future->future, stk_index_bytes(index),
-                              stk_index_shards(index)) < 0 ||
-        stk_thread_start(&future->thread, NULL, future_main, future) < 0) {
+    if (!future->compressed || stk_thread_start(&future->thread, NULL, future_main, future) < 0) {
         free_future(future);
         return NULL;
     }
