@@ -230,7 +230,7 @@ static int report_open(struct report *report, struct stk_left_out *left, bool ke
     }
     if (status == 0 && keep) {
         path = stk_staging_path(left->draft->directory, STK_STAGING_LEFT_OUT_NAME, "");
-        status = path ? stk_bad_sample_file_open(&report->records, io, path,
+        status = path ? stk_bad_sample_file_open(&report->records, left->draft->files, path,
                                                  STK_BAD_SAMPLE_FILE_RECORDS, error)
                       : stk_fail_memory(error, "list of damaged samples");
     }
@@ -291,7 +291,7 @@ static int report_shard(struct report *report, uint64_t shard, struct stoker_err
     }
     stk_shard_pattern_name(left->pattern, shard, name, sizeof name);
     status =
-        stk_shard_done_read(&done, staging->io, staging->directory, name, staging->plan, error);
+        stk_shard_done_read(&done, staging->files, staging->directory, name, staging->plan, error);
     if (status == 0) {
         status = stk_fail(error, STOKER_ERROR_CHANGED, "a finished shard is missing",
                           "run it again: it continues from there", "'%.300s'", name);

@@ -441,7 +441,7 @@ static int write_shards(struct stoker_pack *pack, struct stoker_error *error)
         struct stk_shard_done done;
 
         stk_shard_pattern_name(pack->pattern, i, name, sizeof name);
-        status = stk_shard_done_read(&done, pack->staging.io, pack->staging.directory, name,
+        status = stk_shard_done_read(&done, pack->staging.files, pack->staging.directory, name,
                                      pack->staging.plan, error);
         if (status < 0) {
             break;
@@ -505,7 +505,7 @@ static int write_shard(void *context, uint64_t round, struct stoker_error *error
     int status;
 
     stk_shard_pattern_name(pack->pattern, shard, name, sizeof name);
-    status = stk_shard_file_open(&out, pack->staging.io, pack->staging.directory, name,
+    status = stk_shard_file_open(&out, pack->staging.files, pack->staging.directory, name,
                                  pack->staging.plan, &local);
     status = status < 0 ? status : open_reader(pack, &reader, &local);
     status = status < 0 ? status : write_samples(pack, shard, &reader, out, &local);

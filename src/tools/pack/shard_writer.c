@@ -240,7 +240,7 @@ static int find_finished(struct stoker_shard_writer *writer, struct stoker_error
         struct stk_shard_done done;
 
         stk_shard_pattern_name(writer->pattern, writer->shard_count, name, sizeof name);
-        status = stk_shard_done_read(&done, writer->staging.io, writer->staging.directory, name,
+        status = stk_shard_done_read(&done, writer->staging.files, writer->staging.directory, name,
                                      writer->staging.plan, error);
         if (status == 1 && add_keys(writer, &done) < 0) {
             status = stk_fail_memory(error, "shard writer");
@@ -407,7 +407,7 @@ static int reserve_buffer(struct stoker_shard_writer *writer, const char *key, u
                         "use more digits, or larger shards", "'%.200s'", writer->pattern);
     }
     stk_shard_pattern_name(writer->pattern, writer->shard_count, name, sizeof name);
-    return stk_shard_file_open(&writer->out, writer->staging.io, writer->staging.directory, name,
+    return stk_shard_file_open(&writer->out, writer->staging.files, writer->staging.directory, name,
                                writer->staging.plan, error);
 }
 
@@ -448,7 +448,7 @@ static int finish_shard(struct stoker_shard_writer *writer, struct stoker_error 
     int status = stk_shard_file_finish(writer->out, error);
 
     if (status == 0) {
-        status = stk_io_sync_directory(writer->staging.io, writer->staging.directory, error);
+        status = stk_io_sync_directory(writer->staging.files, writer->staging.directory, error);
     }
     if (status == 0) {
         stk_shard_file_close(writer->out);

@@ -21,6 +21,7 @@ static int lock_destination(struct stk_staging *staging, struct stoker_error *er
 static int check_destination(struct stk_staging *staging, const char *text,
                              struct stoker_error *error);
 static int check_staging(struct stk_staging *staging, const char *text, struct stoker_error *error);
+static int open_files(struct stk_staging *staging, struct stoker_error *error);
 static int read_plan(struct stk_staging *staging, const char *text, struct stoker_error *error);
 
 /* The plan file's text; NULL: no memory. */
@@ -68,8 +69,9 @@ int stk_staging_open(struct stk_staging *staging, struct stk_io *io, const char 
     stk_sha256_done(&sha, staging->plan);
     status = lock_destination(staging, error);
     status = status < 0 ? status : check_destination(staging, text, error);
-    if (status == 0 && !staging->is_renamed) {
-        status = check_staging(staging, text, error);
+    if (status == 0) {
+        status =
+            staging->is_renamed ? open_files(staging, error) : check_staging(staging, text, error);
     }
 done:
     stk_free(text);
@@ -81,6 +83,7 @@ done:
 
 void stk_staging_close(struct stk_staging *staging)
 {
+    stk_io_close_beneath(staging->io, staging->files);
     stk_io_unlock(staging->io, staging->lock);
     json_decref(staging->settings);
     stk_free(staging->destination);
@@ -162,6 +165,16 @@ static int sync_parent(struct stk_staging *staging, struct stoker_error *error)
     return status;
 }
 
+static int open_files(struct stk_staging *staging, struct stoker_error *error)
+{
+    int status = stk_io_open_beneath(staging->io, staging->directory, &staging->files, error);
+
+    if (status < 0) {
+        staging->files = NULL;
+    }
+    return status;
+}
+
 static int check_staging(struct stk_staging *staging, const char *text, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
@@ -181,6 +194,7 @@ static int check_staging(struct stk_staging *staging, const char *text, struct s
         goto done;
     }
     status = stk_io_make_directory(staging->io, staging->directory, false, error);
+    status = status < 0 ? status : open_files(staging, error);
     if (status == 0) {
         status = read_plan(staging, text, error);
     }
@@ -195,10 +209,10 @@ static int check_staging(struct stk_staging *staging, const char *text, struct s
             }
         }
         if (status == 0) {
-            status = stk_staging_write_file(staging->io, plan, text, strlen(text), error);
+            status = stk_staging_write_file(staging->files, plan, text, strlen(text), error);
         }
         if (status == 0) { /* a power cut may remove later files, but not the plan */
-            status = stk_io_sync_directory(staging->io, staging->directory, error);
+            status = stk_io_sync_directory(staging->files, staging->directory, error);
         }
         if (status == 0) { /* else removing the folder would lose files of another writer */
             status = sync_parent(staging, error);
@@ -288,7 +302,7 @@ static int add_shard(struct stk_staging *staging, const char *name, uint32_t sha
     struct stk_index_shard_builder *builder = NULL;
     struct stk_shard_done done = {0};
     char *path = stk_staging_path(staging->directory, name, "");
-    int status = path ? stk_shard_done_read(&done, staging->io, staging->directory, name,
+    int status = path ? stk_shard_done_read(&done, staging->files, staging->directory, name,
                                             staging->plan, error)
                       : stk_fail_memory(error, "'%.400s'", name);
 
@@ -364,10 +378,10 @@ static int write_index(struct stk_staging *staging, struct stk_index *index,
 {
     struct stk_manifest_shard entry = {.name = STK_STAGING_INDEX_NAME};
     char *path = stk_staging_path(staging->directory, STK_STAGING_INDEX_NAME, "");
-    int status = path ? stk_index_write(index, staging->io, path, error)
+    int status = path ? stk_index_write(index, staging->files, path, error)
                       : stk_fail_memory(error, "'%.400s'", staging->directory);
 
-    status = status < 0 ? status : hash_file(staging->io, path, &entry, error);
+    status = status < 0 ? status : hash_file(staging->files, path, &entry, error);
     status = status < 0 ? status : stk_manifest_set_index(manifest, &entry, error);
     stk_free(path);
     return status;
@@ -417,7 +431,7 @@ static int write_contents(struct stk_staging *staging, const struct stk_staging_
     status = status < 0 ? status : write_index(staging, index, &manifest, error);
     status = status < 0 ? status : stk_manifest_set_left_out(&manifest, content->left_out, error);
     status = status < 0 ? status : stk_manifest_text(&manifest, &text, &bytes, error);
-    status = status < 0 ? status : stk_staging_write_file(staging->io, path, text, bytes, error);
+    status = status < 0 ? status : stk_staging_write_file(staging->files, path, text, bytes, error);
     stk_index_close(index);
     stk_manifest_deinit(&manifest);
     json_decref(settings);
@@ -448,8 +462,8 @@ int stk_staging_manifest(const struct stk_staging *staging, struct stk_manifest 
 static int remove_name(struct stk_staging *staging, const char *name, struct stoker_error *error)
 {
     char *path = stk_staging_path(staging->directory, name, "");
-    int status =
-        path ? stk_io_remove(staging->io, path, error) : stk_fail_memory(error, "'%.400s'", name);
+    int status = path ? stk_io_remove(staging->files, path, error)
+                      : stk_fail_memory(error, "'%.400s'", name);
 
     stk_free(path);
     return status;
@@ -473,11 +487,35 @@ static int remove_unknown(struct stk_staging *staging, struct stoker_error *erro
     return status;
 }
 
+/* After the rename, checks that the folder that was written has the name now. */
+static int reopen_files(struct stk_staging *staging, struct stoker_error *error)
+{
+    struct stk_io *files = staging->files;
+    char *before = stk_staging_path(staging->destination, "", ".part");
+    struct stk_stat old = {0}, now = {0};
+    int status = before ? open_files(staging, error)
+                        : stk_fail_memory(error, "'%.400s'", staging->destination);
+
+    if (status == 0 && files != staging->io &&
+        (stk_io_stat_path(files, before, &old, NULL) < 0 ||
+         stk_io_stat_path(staging->files, staging->destination, &now, NULL) < 0 ||
+         old.inode != now.inode || old.device != now.device)) {
+        status = stk_fail(error, STOKER_ERROR_CHANGED,
+                          "another process replaced the folder of the data set",
+                          "remove the folder of that name and write the data set again where no "
+                          "other user may write",
+                          "'%.400s'", staging->destination);
+    }
+    stk_io_close_beneath(staging->io, files);
+    stk_free(before);
+    return status;
+}
+
 static int rename_to_destination(struct stk_staging *staging, struct stoker_error *error)
 {
     char *named = stk_strdup(staging->destination);
     struct stk_stat about = {0};
-    int status = named ? stk_io_sync_directory(staging->io, staging->directory, error)
+    int status = named ? stk_io_sync_directory(staging->files, staging->directory, error)
                        : stk_fail_memory(error, "'%.400s'", staging->destination);
 
     if (status == 0) { /* an empty folder of that name is in the way of the rename */
@@ -494,7 +532,8 @@ static int rename_to_destination(struct stk_staging *staging, struct stoker_erro
         stk_free(staging->directory);
         staging->directory = named;
         named = NULL;
-        status = sync_parent(staging, error);
+        status = reopen_files(staging, error);
+        status = status < 0 ? status : sync_parent(staging, error);
     }
     stk_free(named);
     return status;
@@ -509,7 +548,7 @@ int stk_staging_commit(struct stk_staging *staging, const struct stk_staging_con
         status = write_contents(staging, content, error);
         /* Before a done file is removed: without them, only the manifest lists the shards. */
         status =
-            status < 0 ? status : stk_io_sync_directory(staging->io, staging->directory, error);
+            status < 0 ? status : stk_io_sync_directory(staging->files, staging->directory, error);
     }
     if (status == 0) {
         staging->state = STK_STAGING_COMPLETE;
@@ -522,13 +561,13 @@ int stk_staging_commit(struct stk_staging *staging, const struct stk_staging_con
         /* Permanently, before the plan file is removed: without a plan no run would remove it. */
         status = remove_name(staging, STK_STAGING_LEFT_OUT_NAME, error);
         status =
-            status < 0 ? status : stk_io_sync_directory(staging->io, staging->directory, error);
+            status < 0 ? status : stk_io_sync_directory(staging->files, staging->directory, error);
     }
     status = status < 0 ? status : remove_name(staging, STK_STAGING_PLAN_NAME, error);
     if (status == 0) {
         /* The data set is complete: if a power cut restores the plan, the next run removes it, so
          * no failure here is worth an error. */
-        stk_io_sync_directory(staging->io, staging->directory, NULL);
+        stk_io_sync_directory(staging->files, staging->directory, NULL);
     }
     return status;
 }

@@ -5,7 +5,8 @@
  *
  * After a kill at any point the same call continues: the plan file shows whether it is the same
  * work, done files show which shards are complete. DST gets its name by one rename, after all files
- * in it are on disk.
+ * in it are on disk. All files are written in the folder that was opened first, also if another
+ * process replaces DST.part by a link.
  * Owner: pack, or the shard writer. Threads: one. Memory: paths, the settings.
  * Bound: STK_STAGING_SHARDS_MAX shards. */
 #ifndef TOOLS_PACK_STAGING_H
@@ -29,6 +30,8 @@ enum stk_staging_state {
 
 struct stk_staging {
     struct stk_io *io;          /* borrowed */
+    struct stk_io *files;       /* for paths below directory: no link leads out of the folder that
+                                 * was opened first (stk_io_open_beneath); NULL: not open */
     char *destination;          /* owned: without '/' at its end */
     char *directory;            /* owned: destination.part, or destination once it has its name */
     struct json_t *settings;    /* owned: settings that determine the bytes; also in the manifest */

@@ -4,13 +4,18 @@
  * of the names that persist (stk_sim_crash_partial); the next run ends with the same bytes.
  * Without one of the syncs of the folder (in stk_index_write, before the manifest; in
  * rename_to_destination) some choice keeps the manifest, or the folder's name, without the files
- * that it stands for; shard_writer_test.c tests the sync between. Covers staging.c and
+ * that it stands for; shard_writer_test.c tests the sync between. And on the file system of the
+ * machine: nothing is written through a link that replaces DST.part. Covers staging.c and
  * staging_files.c. */
 #include "tools/pack/pack_test.h"
 
 #include "tools/pack/shard_file.h"
 
 #include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { SHARDS = 2, CHOICES = 48 };
 
@@ -21,7 +26,7 @@ static const struct stk_staging_content content = {.pattern = "t-%03d.tar", .sha
 static int write_shard(struct stk_staging *draft, const char *name)
 {
     struct stk_shard_file *out = NULL;
-    int status = stk_shard_file_open(&out, draft->io, draft->directory, name, draft->plan, NULL);
+    int status = stk_shard_file_open(&out, draft->files, draft->directory, name, draft->plan, NULL);
 
     if (status == 0) {
         stk_shard_file_begin_sample(out);
@@ -123,9 +128,93 @@ static void test_power(void)
     T_TRUE("calls", calls > 15);
 }
 
+/* ---- another user of the parent folder replaces DST.part by a link ---- */
+
+static char home[64];
+
+static const char *at(const char *name)
+{
+    static char paths[4][160];
+    static int turn;
+
+    turn = (turn + 1) % 4;
+    snprintf(paths[turn], sizeof paths[turn], "%s/%s", home, name);
+    return paths[turn];
+}
+
+static bool is_file(const char *name)
+{
+    struct stat about;
+
+    return stat(at(name), &about) == 0;
+}
+
+/* swap: before which step; 0: never. Returns the status of the step that failed. */
+static int write_with_swap(struct stk_io *io, int swap)
+{
+    json_t *settings = json_pack("{s:i}", "n", 1);
+    struct stk_staging draft = {0};
+    int status = stk_staging_open(&draft, io, at("dst"), settings, "v1", NULL);
+
+    json_decref(settings);
+    for (int step = 1; status == 0 && step <= SHARDS + 1; step++) {
+        char name[STK_SHARD_NAME_MAX];
+
+        if (step == swap) {
+            T_EQ("away", rename(at("dst.part"), at("away")), 0);
+            T_EQ("link", symlink("outside", at("dst.part")), 0);
+            if (step > SHARDS) { /* what the commit reads by its path is there, too */
+                char command[256];
+
+                snprintf(command, sizeof command, "cp %s/away/*.done %s/away/*.tar %s/outside",
+                         home, home, home);
+                T_EQ("copy", system(command), 0);
+            }
+        }
+        stk_shard_pattern_name(content.pattern, (uint64_t)step - 1, name, sizeof name);
+        status =
+            step <= SHARDS ? write_shard(&draft, name) : stk_staging_commit(&draft, &content, NULL);
+    }
+    stk_staging_close(&draft);
+    return status;
+}
+
+static void test_swap(void)
+{
+    struct stk_io_options options = {.depth = 4, .read_timeout_ms = 10000};
+    struct stk_io *io;
+
+    snprintf(home, sizeof home, "/tmp/staging_test.XXXXXX");
+    if (!T_TRUE("home", mkdtemp(home)) || !T_EQ("open", stk_io_open(&io, &options, NULL), 0)) {
+        return;
+    }
+    for (int swap = 0; swap <= SHARDS + 1; swap++) {
+        const struct stk_tree_removal all = {.folders = true};
+        int status;
+
+        T_EQ("outside", mkdir(at("outside"), 0755), 0);
+        status = write_with_swap(io, swap);
+        T_TRUE("an error if it was replaced", swap ? status < 0 : status == 0);
+        T_TRUE("outside", is_file("outside/t-001.tar") == (swap > SHARDS) &&
+                              !is_file("outside/stoker.index") &&
+                              !is_file("outside/" STK_MANIFEST_NAME));
+        T_TRUE("shards", is_file(swap ? "away/t-000.tar" : "dst/t-000.tar") &&
+                             is_file(swap ? "away/t-001.tar" : "dst/t-001.tar"));
+        (void)stk_io_remove_tree(io, at("outside"), &all, NULL);
+        (void)stk_io_remove_tree(io, at("away"), &all, NULL);
+        (void)stk_io_remove_tree(io, at("dst"), &all, NULL);
+        (void)stk_io_remove(io, at("dst"), NULL); /* the link */
+        (void)stk_io_remove(io, at("dst.part"), NULL);
+        (void)stk_io_remove(io, at("dst.lock"), NULL);
+    }
+    T_EQ("home", rmdir(home), 0);
+    stk_io_close(io);
+}
+
 int main(void)
 {
     test_power();
+    test_swap();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }
