@@ -81,3 +81,9 @@ int stk_save_check_calls(struct stoker_checkpoint_save *save, struct stoker_erro
     }
     return STOKER_ERROR_TIMEOUT;
 }
+
+int stk_save_fail_closed(const struct stoker_checkpoint_save *save, struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_CLOSED, "the save was ended before it was complete",
+                    "wait until it is done before it is closed", "step %" PRIu64, save->sink.step);
+}

@@ -263,9 +263,7 @@ static int finish(struct stoker_checkpoint_save *save, struct stoker_error *erro
     int status = write_headers(save, &whole, error);
 
     if (status == 0 && save->file_count > 1) {
-        stk_save_call_begin(save, STK_SAVE_WRITES, STK_SAVE_SHARED);
         status = stk_earlier_finish(save, error);
-        stk_save_call_end();
     }
     stk_save_call_begin(save, STK_SAVE_SYNCS, STK_SAVE_SHARD);
     status = status < 0 ? status : stk_sink_finish(&save->sink, whole, error);
@@ -326,9 +324,7 @@ int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error 
     if (status == 0 && finishing) {
         status = finish(save, error);
     } else if (status == 0 && stk_background_job_is_stopping(&save->job)) {
-        status = stk_fail(error, STOKER_ERROR_CLOSED, "the save was ended before it was complete",
-                          "wait until it is done before it is closed", "step %llu",
-                          (unsigned long long)save->sink.step);
+        status = stk_save_fail_closed(save, error);
     }
     leave(save, status, error);
     stk_save_calls_leave();

@@ -22,17 +22,6 @@
 
 /* ---- which tensors did not change ---- */
 
-void stk_shared_forget(struct stk_checkpoint_previous *previous)
-{
-    if (previous) {
-        for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
-            stk_safetensors_deinit(&previous->layouts[i]);
-            stk_free(previous->unchanged[i]);
-        }
-        stk_free(previous);
-    }
-}
-
 /* A large tensor of the files of a save. */
 struct place {
     const struct stk_safetensor *tensor;
@@ -138,7 +127,7 @@ void stk_shared_remember(struct stoker_checkpoint_save *save)
         save->files[i].layout = (struct stk_safetensors){.header_bytes = layout->header_bytes};
         now->unchanged[i] = stk_alloc(layout->count + 1, sizeof *now->unchanged[i]);
         if (!now->unchanged[i]) {
-            stk_shared_forget(now);
+            stk_checkpoint_previous_free(now);
             now = NULL;
             break;
         }
@@ -152,12 +141,12 @@ void stk_shared_remember(struct stoker_checkpoint_save *save)
         }
     }
     stk_free(places);
-    stk_shared_forget(before);
+    stk_checkpoint_previous_free(before);
     pthread_mutex_lock(&save->writer->lock);
     before = save->writer->locked.previous; /* of another save that ended meanwhile */
     save->writer->locked.previous = now;
     pthread_mutex_unlock(&save->writer->lock);
-    stk_shared_forget(before);
+    stk_checkpoint_previous_free(before);
 }
 
 /* ---- the shared file of an earlier step ---- */
@@ -232,8 +221,11 @@ void stk_earlier_open(struct stoker_checkpoint_save *save)
 {
     const struct stk_checkpoint_place *place = save->sink.place;
     struct stk_listing listing = {0};
-    uint64_t below = UINT64_MAX;
+    uint64_t below = UINT64_MAX, step_min;
 
+    pthread_mutex_lock(&save->writer->lock);
+    step_min = save->writer->locked.earlier_step_min;
+    pthread_mutex_unlock(&save->writer->lock);
     if (stk_io_list(place->io, place->root, &listing, NULL) < 0) {
         return;
     }
@@ -244,11 +236,12 @@ void stk_earlier_open(struct stoker_checkpoint_save *save)
 
         for (size_t j = 0; j < listing.count; j++) {
             if (stk_place_parse_step(listing.entries[j].name, "", &step) && step < below &&
-                (!found || step > best)) {
+                step >= step_min && (!found || step > best)) {
                 best = step;
                 found = true;
             }
         }
+        save->earlier.step = best;
         if (!found || open_earlier(save, stk_place_step_name(best, folder))) {
             break;
         }
@@ -301,43 +294,102 @@ bool stk_earlier_has(struct stoker_checkpoint_save *save, const struct stk_check
     return true;
 }
 
-/* Writes a block that was skipped: reads it from the earlier file, and verifies it. */
+/* Later saves write their tensors, instead of names of a bad file. Steps below this one may have
+ * other names of it. */
+static void forget_earlier(struct stoker_checkpoint_save *save)
+{
+    struct stoker_checkpoint_writer *writer = save->writer;
+
+    pthread_mutex_lock(&writer->lock);
+    writer->locked.earlier_step_min =
+        stk_max(writer->locked.earlier_step_min, save->earlier.step + 1);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+/* Reads a block from the earlier file, and compares its hashes. */
+static int read_skipped(struct stoker_checkpoint_save *save, uint64_t first, uint64_t count,
+                        uint8_t *data, uint64_t bytes, struct stoker_error *error)
+{
+    const struct stk_safetensors *layout = &save->files[STK_SAVE_SHARED].layout;
+    struct stk_sha256_message messages[STK_SAFETENSORS_BLOCK_BYTES / STK_SAFETENSORS_LEAF_BYTES];
+    uint8_t digests[STK_COUNT(messages)][32];
+    int64_t got;
+
+    stk_save_call_begin(save, STK_SAVE_WRITES, STK_SAVE_SHARED);
+    got = stk_io_read_wait(save->earlier.file, layout->header_bytes + first * LEAF_BYTES, data,
+                           bytes);
+    stk_save_call_end();
+    if (got < 0) {
+        return stk_fail(error, (int)got, "the shared file of an earlier step cannot be read",
+                        "save again; look at the mount", "'%.400s': %s", save->earlier.path,
+                        stoker_status_text((int)got));
+    }
+    for (uint64_t i = 0; got == (int64_t)bytes && i < count; i++) {
+        messages[i] = (struct stk_sha256_message){
+            data + i * LEAF_BYTES, stk_min(bytes - i * LEAF_BYTES, LEAF_BYTES), digests[i]};
+    }
+    if (got == (int64_t)bytes) {
+        stk_sha256_many(messages, count);
+        if (memcmp(digests, layout->leaves + first * 32, count * 32) == 0) {
+            return 0;
+        }
+    }
+    return stk_fail(error, STOKER_ERROR_CORRUPT, "the shared file of an earlier step is damaged",
+                    "save again; remove that step", "'%.400s'", save->earlier.path);
+}
+
+/* Writes a block that was skipped: reads it from the earlier file, and verifies it. *cpu_ns: CPU
+ * time of this thread at its last write. */
 static int write_skipped(struct stoker_checkpoint_save *save, uint64_t index, uint8_t *data,
-                         struct stoker_error *error)
+                         uint64_t *cpu_ns, struct stoker_error *error)
 {
     const struct stk_safetensors *layout = &save->files[STK_SAVE_SHARED].layout;
     uint64_t first, count = leaves_of(layout, index, &first);
-    uint64_t offset = layout->header_bytes + first * LEAF_BYTES;
     uint64_t bytes = stk_min(count * LEAF_BYTES, layout->buffer_bytes - first * LEAF_BYTES);
-    int64_t got = stk_io_read_wait(save->earlier.file, offset, data, bytes);
+    uint64_t now_ns = stk_writer_cpu_ns();
+    int status;
 
-    for (uint64_t i = 0; got == (int64_t)bytes && i < count; i++) {
-        uint8_t digest[32];
+    stk_writer_throttle(save->writer, bytes, now_ns - *cpu_ns, &save->job.stopping);
+    *cpu_ns = now_ns;
+    if (stk_background_job_is_stopping(&save->job)) {
+        return stk_save_fail_closed(save, error);
+    }
+    status = read_skipped(save, first, count, data, bytes, error);
+    if (status < 0) {
+        forget_earlier(save);
+        return status;
+    }
+    stk_save_call_begin(save, STK_SAVE_WRITES, STK_SAVE_SHARED);
+    status = stk_sink_write(&save->sink, STK_SAVE_SHARED, layout->header_bytes + first * LEAF_BYTES,
+                            (struct stk_view){data, bytes}, error);
+    stk_save_call_end();
+    return status;
+}
 
-        stk_sha256_one(data + i * LEAF_BYTES, stk_min(bytes - i * LEAF_BYTES, LEAF_BYTES), digest);
-        if (memcmp(digest, layout->leaves + (first + i) * 32, 32) != 0) {
-            got = 0;
-        }
+/* Makes the shared file another name of the earlier one. Returns false if it stays as it is. */
+static bool link_earlier(struct stoker_checkpoint_save *save)
+{
+    struct stk_checkpoint_earlier *earlier = &save->earlier;
+    int status;
+
+    if (atomic_load(&earlier->differs) ||
+        memcmp(earlier->layout.root, save->files[STK_SAVE_SHARED].root, 32) != 0) {
+        return false;
     }
-    if (got < (int64_t)bytes) {
-        return stk_fail(error, STOKER_ERROR_CORRUPT,
-                        "the shared file of an earlier step is damaged",
-                        "remove that step, and save again", "'%.400s'", save->earlier.path);
-    }
-    return stk_sink_write(&save->sink, STK_SAVE_SHARED, offset, (struct stk_view){data, bytes},
-                          error);
+    stk_save_call_begin(save, STK_SAVE_WRITES, STK_SAVE_SHARED);
+    status = stk_sink_link(&save->sink, earlier->path);
+    stk_save_call_end();
+    return status == 0;
 }
 
 int stk_earlier_finish(struct stoker_checkpoint_save *save, struct stoker_error *error)
 {
     const struct stk_checkpoint_save_file *file = &save->files[STK_SAVE_SHARED];
-    struct stk_checkpoint_earlier *earlier = &save->earlier;
+    uint64_t cpu_ns = stk_writer_cpu_ns();
     uint8_t *data;
     int status = 0;
 
-    if (!earlier->file ||
-        (!atomic_load(&earlier->differs) && memcmp(earlier->layout.root, file->root, 32) == 0 &&
-         stk_sink_link(&save->sink, earlier->path) == 0)) {
+    if (!save->earlier.file || link_earlier(save)) {
         return 0;
     }
     data = stk_alloc(STK_SAFETENSORS_BLOCK_BYTES, 1);
@@ -345,8 +397,8 @@ int stk_earlier_finish(struct stoker_checkpoint_save *save, struct stoker_error 
         return stk_fail_memory(error, "a block of a checkpoint");
     }
     for (uint64_t i = file->first_block; status == 0 && i < file->block_count; i++) {
-        if (earlier->skipped[i]) {
-            status = write_skipped(save, i, data, error);
+        if (save->earlier.skipped[i]) {
+            status = write_skipped(save, i, data, &cpu_ns, error);
         }
     }
     stk_free(data);

@@ -211,7 +211,17 @@ static void test_copy(struct stoker_engine *engine, const char *folder)
     data[0][19 * MIB] ^= 1;
     T_EQ("damage is found", save_step(writer, 17, &error), STOKER_ERROR_CORRUPT);
     T_HAS("names the file", error.where, "step-0000000016/shared-00000");
+    T_STR("says what helps", error.advice, "save again; remove that step");
     T_EQ("no step", load_step(engine, folder, 17, &error), -ENOENT);
+    for (uint64_t step = 17; step <= 21; step++) { /* the damaged file is still there */
+        T_EQ("the next saves succeed", save_step(writer, step, &error), 0);
+        T_EQ("load", load_step(engine, folder, step, &error), 0);
+        T_TRUE("no name of the damaged file", shared_file(folder, step).st_ino != damaged.st_ino);
+    }
+    T_TRUE("shared again", shared_file(folder, 21).st_nlink > 1);
+    for (uint64_t step = 17; step <= 21; step++) {
+        T_EQ("remove", stoker_checkpoint_remove(engine, folder, step, NULL), 0);
+    }
     T_EQ("remove", stoker_checkpoint_remove(engine, folder, 16, NULL), 0);
     T_EQ("remove", stoker_checkpoint_remove(engine, folder, 15, NULL), 0);
     T_EQ("remove", stoker_checkpoint_remove(engine, folder, 14, NULL), 0);

@@ -88,6 +88,17 @@ int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
     return 0;
 }
 
+void stk_checkpoint_previous_free(struct stk_checkpoint_previous *previous)
+{
+    if (previous) {
+        for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
+            stk_safetensors_deinit(&previous->layouts[i]);
+            stk_free(previous->unchanged[i]);
+        }
+        stk_free(previous);
+    }
+}
+
 void stk_writer_release(struct stoker_checkpoint_writer *writer)
 {
     struct stk_checkpoint_block *block;
@@ -100,7 +111,7 @@ void stk_writer_release(struct stoker_checkpoint_writer *writer)
         stk_pages_free(block->data, STK_SAFETENSORS_BLOCK_BYTES);
         stk_free(block);
     }
-    stk_shared_forget(writer->locked.previous);
+    stk_checkpoint_previous_free(writer->locked.previous);
     pthread_cond_destroy(&writer->freed);
     pthread_mutex_destroy(&writer->lock);
     stk_place_deinit(&writer->place);

@@ -70,14 +70,17 @@ struct stoker_checkpoint_writer {
         struct stk_checkpoint_block *free;
         uint32_t allocated;
         struct stk_checkpoint_previous *previous; /* owned; NULL: none */
-        uint64_t bytes_per_s_max;                 /* 0: no limit */
-        uint32_t cpu_percent_max;                 /* of all cores; 0: no limit */
-        uint32_t changes;                         /* of the limits */
-        uint64_t rate_turn_ns, cpu_turn_ns;       /* when the limits allow the next write */
+        uint64_t earlier_step_min; /* shared files of steps below are not used: one is damaged */
+        uint64_t bytes_per_s_max;  /* 0: no limit */
+        uint32_t cpu_percent_max;  /* of all cores; 0: no limit */
+        uint32_t changes;          /* of the limits */
+        uint64_t rate_turn_ns, cpu_turn_ns; /* when the limits allow the next write */
     } locked;
 };
 
 void stk_writer_release(struct stoker_checkpoint_writer *writer);
+/* Takes it; NULL is allowed. */
+void stk_checkpoint_previous_free(struct stk_checkpoint_previous *previous);
 /* Returns a block, or NULL after wait_ms without a free one. */
 struct stk_checkpoint_block *stk_writer_take_block(struct stoker_checkpoint_writer *writer,
                                                    uint32_t wait_ms);
@@ -148,7 +151,8 @@ int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64
 
 /* The shared file of an earlier step, which may have the content that is being written. */
 struct stk_checkpoint_earlier {
-    char *path;            /* owned; NULL: there is none */
+    char *path; /* owned; NULL: there is none */
+    uint64_t step;
     struct stk_file *file; /* owned */
     struct stk_safetensors layout;
     bool *skipped; /* owned; by block: was not written, since its hashes are those of this file */
@@ -231,14 +235,15 @@ size_t stk_shared_choose(struct stoker_checkpoint_writer *writer,
 /* Compares the files of a finished save with those of the one before, and remembers them. Takes
  * the layouts of the save. */
 void stk_shared_remember(struct stoker_checkpoint_save *save);
-void stk_shared_forget(struct stk_checkpoint_previous *previous); /* takes; NULL is allowed */
-/* Finds the shared file of an earlier step; without one, *earlier stays zeroed. */
+/* Finds the shared file of an earlier step; without one, save->earlier stays zeroed. */
 void stk_earlier_open(struct stoker_checkpoint_save *save);
 void stk_earlier_close(struct stoker_checkpoint_save *save);
 /* Whether a block needs no write, since the earlier file has its leaves. Any thread. */
 bool stk_earlier_has(struct stoker_checkpoint_save *save, const struct stk_checkpoint_block *block);
 /* After all blocks and the header are written: makes the shared file a name of the earlier one, or
- * writes the blocks that were skipped. */
+ * writes the blocks that were skipped. Each read and write is a call of save_calls.c; the limits of
+ * the writer apply. Returns STOKER_ERROR_CLOSED once the save is stopped; STOKER_ERROR_CORRUPT if
+ * the earlier file is damaged: later saves of this writer do not use it. */
 int stk_earlier_finish(struct stoker_checkpoint_save *save, struct stoker_error *error);
 
 /* save_calls.c. A thread of the save says which call it begins, one at a time. */
@@ -250,6 +255,8 @@ void stk_save_call_end(void);
 /* Returns 0; or STOKER_ERROR_TIMEOUT if a call takes longer than call_timeout_ms: then the save has
  * failed, and *error names the file and the stage. Any thread. */
 int stk_save_check_calls(struct stoker_checkpoint_save *save, struct stoker_error *error);
+/* The error of a save that was closed before it was complete. */
+int stk_save_fail_closed(const struct stoker_checkpoint_save *save, struct stoker_error *error);
 
 /* save_run.c: what each thread of a save does. */
 int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error *error);
