@@ -14,6 +14,7 @@
 
 #define COPY_WAIT_MS 50u
 #define CLOSE_WAIT_MS 100u
+#define HANG_WAIT_MS 1000u /* a call that hangs is found so long after its limit, at most */
 
 static void save_free(struct stoker_checkpoint_save *save)
 {
@@ -469,6 +470,26 @@ int stoker_checkpoint_save_copy_piece(struct stoker_checkpoint_save *save, uint3
     return status;
 }
 
+/* Waits in slices, so that a call that hangs is found however long the timeout is. */
+static int wait_next(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
+                     struct stoker_error *error)
+{
+    int status;
+
+    do {
+        uint32_t slice_ms = (uint32_t)stk_min(timeout_ms, HANG_WAIT_MS);
+
+        timeout_ms -= slice_ms;
+        status = stk_background_job_next(&save->job, slice_ms, NULL, NULL, error);
+        if (status == STK_BACKGROUND_JOB_RUNNING) {
+            int hangs = stk_save_check_calls(save, error);
+
+            status = hangs < 0 ? hangs : status;
+        }
+    } while (status == STK_BACKGROUND_JOB_RUNNING && timeout_ms > 0);
+    return status;
+}
+
 int stoker_checkpoint_save_next(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
                                 struct stoker_checkpoint_progress *progress,
                                 struct stoker_error *error)
@@ -483,12 +504,7 @@ int stoker_checkpoint_save_next(struct stoker_checkpoint_save *save, uint32_t ti
             return status;
         }
     }
-    status = stk_background_job_next(&save->job, timeout_ms, NULL, NULL, error);
-    if (status == STK_BACKGROUND_JOB_RUNNING) {
-        int hangs = stk_save_check_calls(save, error);
-
-        status = hangs < 0 ? hangs : status;
-    }
+    status = wait_next(save, timeout_ms, error);
     full.bytes = save->sink.file_bytes[STK_SAVE_SHARD] + save->sink.file_bytes[STK_SAVE_SHARED];
     full.bytes_done = atomic_load_explicit(&save->bytes_done, memory_order_relaxed);
     full.files_done = status == STK_BACKGROUND_JOB_FINISHED;

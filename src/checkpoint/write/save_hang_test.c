@@ -220,6 +220,23 @@ static void test_close(struct stoker_checkpoint_writer *writer, uint64_t step)
     set_gate(NONE);
 }
 
+/* One call of next() that would wait for a minute. */
+static void test_long_wait(struct stoker_checkpoint_writer *writer, uint64_t step)
+{
+    uint64_t start_ns = stk_engine_now(writer->engine);
+    struct stoker_checkpoint_save *save;
+    struct stoker_error error = {0};
+
+    set_gate(SYNC);
+    save = start_save(writer, step);
+    T_EQ("a long wait", stoker_checkpoint_save_next(save, 60000, NULL, &error),
+         STOKER_ERROR_TIMEOUT);
+    T_HAS("the stage", error.what, "syncs its files");
+    T_TRUE("ends soon", stk_engine_now(writer->engine) - start_ns < 20 * NS_PER_S);
+    stoker_checkpoint_save_close(save);
+    set_gate(NONE);
+}
+
 /* Saves until the next one would link its shared file, which fails, so that it is copied. */
 static struct stoker_checkpoint_writer *make_shared(struct stoker_engine *engine,
                                                     const uint8_t *bytes, uint64_t step)
@@ -330,6 +347,7 @@ int main(void)
     save = start_save(writer, 7);
     T_EQ("a later save works", finish(save, NULL), 0);
     stoker_checkpoint_save_close(save);
+    test_long_wait(writer, 8);
     stoker_checkpoint_writer_close(writer);
     test_copies(engine, 10);
     stoker_engine_close(engine);
