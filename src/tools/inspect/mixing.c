@@ -210,19 +210,21 @@ static int complete(struct stoker_order_options *order, const struct stoker_mixi
     return 0;
 }
 
-/* Returns true, with a note, if an epoch has no full step, and its tail drops the samples. */
-static bool find_no_step(const struct stoker_order_options *order, struct stoker_mixing *mixing)
+/* Writes a note if an epoch has samples, but no full step, and its tail drops them. */
+static int note_no_step(const struct stoker_order_options *options, struct stoker_mixing *mixing,
+                        struct stoker_error *error)
 {
-    uint64_t size = (uint64_t)order->batch_size * stk_max(order->world_size, 1);
-    bool drops = !order->tail || order->tail == STOKER_TAIL_DROP;
+    uint64_t size = (uint64_t)options->batch_size * stk_max(options->world_size, 1);
+    struct stoker_order *order = NULL;
+    int status = stoker_order_open(&order, options, error);
 
-    if (!drops || order->mix || order->sampling || order->sample_count >= size) {
-        return false;
+    if (status == 0 && stoker_order_samples(order) > 0 && stoker_order_steps(order, 0) == 0) {
+        snprintf(mixing->note, sizeof mixing->note,
+                 "an epoch has 0 full steps of %llu samples: use a smaller batch, or the tail keep",
+                 (unsigned long long)size);
     }
-    snprintf(mixing->note, sizeof mixing->note,
-             "an epoch has 0 full steps of %llu samples: use a smaller batch, or the tail keep",
-             (unsigned long long)size);
-    return true;
+    stoker_order_close(order);
+    return status;
 }
 
 int stoker_mixing_measure(const struct stoker_mixing_options *given,
@@ -243,14 +245,12 @@ int stoker_mixing_measure(const struct stoker_mixing_options *given,
     if (status < 0) {
         return status;
     }
-    if (find_no_step(&order, &mixing)) {
-        struct stoker_order *opened = NULL;
-
-        status = stoker_order_open(&opened, &order, error); /* checks the settings */
-        stoker_order_close(opened);
-        return status < 0
-                   ? status
-                   : stk_options_write_output(mixing_out, &mixing, sizeof mixing, "mixing", error);
+    status = note_no_step(&order, &mixing, error);
+    if (status < 0) {
+        return status;
+    }
+    if (mixing.note[0]) {
+        return stk_options_write_output(mixing_out, &mixing, sizeof mixing, "mixing", error);
     }
     labels.dataset = options.dataset;
     labels.given = options.labels;

@@ -145,6 +145,51 @@ static void test_window(void)
     T_HAS("note", mixing.note, want);
 }
 
+/* Rows of test_no_step: batches of 32, of the samples of an epoch. */
+static const struct no_step_row {
+    const char *name;
+    uint64_t samples, selected, steps; /* selected 0: all samples; steps 0: none is delivered */
+    uint32_t world, tail;
+    bool is_mix;
+} no_step_rows[] = {
+    {"all samples", 20, 0, 0, 1, 0, false},
+    {"two ranks", 60, 0, 0, 2, STOKER_TAIL_DROP, false},
+    {"a selection", 500, 20, 0, 1, 0, false},
+    {"a selection, keep", 500, 20, 1, 1, STOKER_TAIL_KEEP, false},
+    {"a selection of two batches", 500, 64, 2, 1, 0, false},
+    {"a mix", 30, 0, 0, 1, 0, true},
+    {"a mix, keep", 30, 0, 1, 1, STOKER_TAIL_KEEP, true},
+    {"a mix of one batch", 32, 0, 1, 1, 0, true},
+};
+
+/* An epoch without a full step has a note in place of numbers. */
+static void test_no_step(void)
+{
+    T_EACH(no_step_row, row, no_step_rows)
+    {
+        struct row base = {"", row->samples, 2, 10, 4, 1, 32, row->world, 0, 2};
+        struct stoker_sampling_options sampling = {.struct_size = sizeof sampling,
+                                                   .epoch_samples = row->selected};
+        uint64_t ends[2] = {row->samples / 2, row->samples}, weights[2] = {1, 1};
+        struct stoker_mix_options mix = {
+            .struct_size = sizeof mix, .ends = ends, .weights = weights, .source_count = 2};
+        struct stoker_order_options options = options_of(&base);
+        struct stoker_mixing_options how = {
+            .struct_size = sizeof how, .order = &options, .labels = labels};
+        struct stoker_mixing mixing = {.struct_size = sizeof mixing};
+        struct stoker_error error = {0};
+
+        options.tail = row->tail;
+        options.sampling = row->selected > 0 ? &sampling : NULL;
+        options.mix = row->is_mix ? &mix : NULL;
+        T_EQ(row->name, stoker_mixing_measure(&how, &mixing, &error), 0);
+        T_EQ(row->name, mixing.steps, (long long)row->steps);
+        T_EQ(row->name, mixing.classes > 0, row->steps > 0);
+        T_EQ(row->name, strstr(mixing.note, "an epoch has 0 full steps of ") != NULL,
+             row->steps == 0);
+    }
+}
+
 static int no_label(void *context, uint64_t sample, int64_t *label_out)
 {
     (void)label_out;
@@ -189,6 +234,7 @@ int main(void)
         check_row(row);
     }
     test_window();
+    test_no_step();
     test_refused();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
