@@ -304,12 +304,17 @@ static void draw(const void *self)
     term_live(share, line);
 }
 
+static void stop(void *self)
+{
+    stoker_copy_stop(((const struct copy_report *)self)->copy);
+}
+
 static int wait_for_end(struct copy_report *job, uint32_t kind)
 {
     struct stoker_error error = {0};
-    int status = command_wait(&(struct command_job){next, draw, job, NULL}, &error);
+    int status = command_wait(&(struct command_job){next, draw, job, stop}, &error);
 
-    if (status == 1 && command_stop_copy(job->copy, &job->progress) != 0) {
+    if (status == 1) {
         return kind == STOKER_REMOVE
                    ? command_interrupted("removed files are gone", "run it again for the rest")
                : kind == STOKER_MOVE
@@ -317,7 +322,6 @@ static int wait_for_end(struct copy_report *job, uint32_t kind)
                                          "run it again with the sources that are left")
                    : command_interrupted("complete files stay", NULL);
     }
-    status = status == 1 ? 0 : status;
     copy_report_take(job);
     return status < 0 ? copy_report_failure(job, status, &error) : command_result(status, &error);
 }

@@ -144,12 +144,6 @@ int command_wait(const struct command_job *job, struct stoker_error *error)
     return status == 0 ? 0 : 1;
 }
 
-int command_stop_copy(struct stoker_copy *copy, struct stoker_copy_progress *progress)
-{
-    stoker_copy_stop(copy);
-    return stoker_copy_next(copy, 0, progress, NULL) == 0 ? 0 : 1;
-}
-
 void command_live(double share, uint64_t bytes, double seconds, const char *more)
 {
     char line[256], done[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "";

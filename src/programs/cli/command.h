@@ -47,9 +47,6 @@ void command_live(double share, uint64_t bytes, double seconds, const char *more
 /* Prints an error of command_wait. Returns the exit status: of the error, of the signal, or
  * EXIT_FINE. */
 int command_result(int status, const struct stoker_error *error);
-/* After command_wait returned 1 for a copy: stops it. Returns 0 if the copy was complete before, or
- * 1; *progress is final. */
-int command_stop_copy(struct stoker_copy *copy, struct stoker_copy_progress *progress);
 /* Prints that the command was interrupted, what stays, and what the same command does; advice NULL:
  * it continues. Prints nothing if there was no signal (stdout was closed). Returns the exit status
  * of the signal. */

@@ -239,6 +239,11 @@ static void draw(const void *self)
     }
 }
 
+static void stop(void *self)
+{
+    stoker_copy_stop(((const struct upload *)self)->copy);
+}
+
 static int copy_to_end(struct pack_url *self, const struct stoker_copy_options *options)
 {
     struct upload upload = {.progress.struct_size = sizeof upload.progress};
@@ -246,11 +251,7 @@ static int copy_to_end(struct pack_url *self, const struct stoker_copy_options *
     int status = stoker_copy_open(&upload.copy, self->engine, options, &error);
 
     if (status >= 0) {
-        status = command_wait(&(struct command_job){.next = next, .draw = draw, .self = &upload},
-                              &error);
-    }
-    if (status == 1 && command_stop_copy(upload.copy, &upload.progress) == 0) {
-        status = 0;
+        status = command_wait(&(struct command_job){next, draw, &upload, stop}, &error);
     }
     stoker_copy_close(upload.copy);
     return status == 1 ? command_interrupted("objects that were sent stay", NULL)
