@@ -380,6 +380,8 @@ def test_commands_name_how_compressed_shards_are_shuffled(tmp_path):
 
     info = run("info", tar).stdout
     assert "--seek-points" in info and "mixing      not measured: storage order" in info
+    mixing = json.loads(run("info", "--json", tar).stdout)["mixing"]
+    assert mixing["steps"] == 0 and mixing["note"].startswith("not measured: storage order")
     assert "--seek-points" in run("pack", tar, tmp_path / "kept").stdout
     refused = run("pack", "--shuffle", 5, tar, tmp_path / "none")
     assert refused.returncode != 0 and "stoker index --seek-points" in refused.stderr

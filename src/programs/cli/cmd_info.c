@@ -232,14 +232,14 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     checked = order_check(&command_info, args, dataset, &facts.dataset);
     is_refused = checked != EXIT_FINE && facts.dataset.sample_count > 0;
     status = is_refused ? checked : measure_mixing(args, dataset, &facts);
+    if (facts.dataset.sequential && !facts.mixing.note[0]) {
+        snprintf(facts.mixing.note, sizeof facts.mixing.note,
+                 "not measured: storage order; if shards are sorted by class, so are batches");
+    }
     if (status == EXIT_FINE && args->json) {
         facts_print_json(&facts, dataset, filesystems, &locations);
     } else if (status == EXIT_FINE) {
         info_location_print(&locations);
-        if (facts.dataset.sequential && !facts.mixing.note[0]) {
-            snprintf(facts.mixing.note, sizeof facts.mixing.note,
-                     "not measured: storage order; if shards are sorted by class, so are batches");
-        }
         facts_print(&facts);
         problems_print(dataset, &facts.dataset);
     }
