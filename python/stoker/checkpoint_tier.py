@@ -339,7 +339,10 @@ class Tier:
             _warn(f"step {step} in '{os.fsdecode(self.local)}' was not completed: {error}")
             return
         names = ", ".join(manifest["files"][number]["name"] for number in lost)
-        _warn(f"{names} of step {step} was missing in '{folder}': copied from the main place")
+        _warn(
+            f"copied {names} of step {step} from the main place to '{folder}', "
+            "which lacked them or had other lengths"
+        )
 
     def places(self, step: int) -> tuple[list[bytes], bytes | None]:
         """Where a step is read: the local folder first, unless it has another save of it; and the

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define WAIT_NS 10000000u
-#define CHUNK_SAMPLES 1024u /* looked up before it is asked whether the loader goes on */
+#define CHUNK_SAMPLES 1024u /* looked up before the next check that the loader goes on */
 #define HASHES 256u         /* of URLs */
 
 struct stk_loader_future {

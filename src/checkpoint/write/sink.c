@@ -201,7 +201,7 @@ int stk_sink_link(struct stk_checkpoint_sink *sink, const char *earlier)
             (void)stk_io_remove(io, link, NULL);
         }
     }
-    if (status == 0) { /* what was written has no name any more */
+    if (status == 0) { /* the written file has no name any more */
         stk_io_close_output(io, sink->outputs[STK_SAVE_SHARED]);
         sink->outputs[STK_SAVE_SHARED] = NULL;
     }

@@ -159,7 +159,7 @@ static void print_step(const struct args *args, const struct stoker_checkpoint_s
 int ckpt_no_steps(const char *path)
 {
     term_fail("there are no steps", path,
-              "pass the folder or prefix that has step-... in it, as saves were given it");
+              "pass the folder or prefix of the Checkpointer, which contains step-...");
     return EXIT_FINDINGS;
 }
 

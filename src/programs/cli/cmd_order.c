@@ -186,7 +186,7 @@ static int fail_epoch(uint64_t epoch)
 
     snprintf(text, sizeof text, "%llu", (unsigned long long)epoch);
     return term_usage("order", "there is no such epoch", text,
-                      "epochs count from 0 to 2^63 - 1; of a mix or selected samples, up to fewer");
+                      "epochs count from 0 to 2^63 - 1; a mix or selected samples have fewer");
 }
 
 static int list(struct order_setup *setup)

@@ -35,10 +35,10 @@ const struct command command_prewarm = {
     .more = "Skips data that is in the page cache: after a kill, the same command continues\n"
             "where it was. Data of URLs is stored on this machine only with --cache. With\n"
             "--node K/N a node of a job fills its cache with the blocks that it will read:\n"
-            "use --home-groups and --seed of the loaders, and --budget below the quota. For "
-            "archives below a file system (HSM, lazy loading) it reports\n"
-            "the files that are still archived. Exit status 1: some data is still cold or\n"
-            "archived, or could not be read in time.\n",
+            "use --home-groups and --seed of the loaders, and --budget below the quota. For\n"
+            "archives below a file system (HSM, lazy loading) it reports the files that are\n"
+            "still archived. Exit status 1: some data is still cold or archived, or could not\n"
+            "be read in time.\n",
     .run = run,
 };
 
@@ -88,8 +88,8 @@ static int run(struct args *args)
                           "write the number of the node, from 0, and the nodes: 3/16");
     }
     if (!args->node && (args->budget_bytes || args->rate_bytes || args->home_groups)) {
-        return term_usage("prewarm", "the option needs a share", "--budget, --rate, --home-groups",
-                          "name it: --node K/N; one node: --node 0/1");
+        return term_usage("prewarm", "--budget, --rate and --home-groups need --node", NULL,
+                          "add --node K/N, or --node 0/1 for one node");
     }
     status = command_open_files(args, &engine);
     if (status != EXIT_FINE) {

@@ -391,7 +391,7 @@ static void test_words(struct stk_store *store, const struct stk_object_url *obj
     T_EQ("the sum of each part", requests_with("<ChecksumCRC64NVME>"), 2);
     T_EQ("what the sum is of", requests_with("x-amz-checksum-type: FULL_OBJECT"), 2);
     stk_upload_close(upload, true);
-    T_EQ("what is committed is not aborted", requests_with("DELETE "), 0);
+    T_EQ("a commit that succeeded is not aborted", requests_with("DELETE "), 0);
 
     script(copied, STK_COUNT(copied));
     T_EQ("open", stk_upload_open(&upload, store, object, info.bytes, &options, &error), 0);
