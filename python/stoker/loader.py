@@ -117,7 +117,7 @@ class Loader(LoaderBase):
             JPEGs may be resized (bilinear, bicubic) before chroma upsampling and colour conversion,
             which is faster; pixels then differ by about 0.4 of 255 levels on average. Both are
             deterministic. A state can only be loaded with the setting that it was saved with.
-        transform: called with each batch; the loop receives its result.
+        transform: called with each batch; the loop receives its result, which must not be None.
         pin_memory: copy tensors to pinned memory, one batch ahead, in a thread. Ignored without
             CUDA.
         output: ``"torch"``, ``"numpy"``, ``"array"`` (:class:`stoker.ArrayColumn`: DLPack and the

@@ -326,7 +326,14 @@ class LoaderBase(Portable):
         if value is None:
             return value
         try:
-            return self.transform(value)
+            value = self.transform(value)
+            if value is None:  # a loop would take it for the end of the epoch
+                raise ArgumentError(
+                    f"transform {self.transform!r} returned None",
+                    self._subject,
+                    "return the batch, changed or not",
+                )
+            return value
         except BaseException:
             with self._next_lock:
                 if turn == self._generation and self._place() == after:  # no other thread went on

@@ -106,7 +106,7 @@ class TokenLoader(LoaderBase):
         bad_samples_max: if more rows cannot be read, LimitError is raised. Default: no limit.
         shuffle, tail, rank, world_size, window, groups, output: see :class:`Loader`.
         block_bytes: approximate size of a block of the order, in stored tokens. Default: 8 MiB.
-        transform: called with each batch; the loop receives its result.
+        transform: called with each batch; the loop receives its result, which must not be None.
         engine: default: the process's engine, or that of the Tokens.
     """
 

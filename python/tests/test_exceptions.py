@@ -119,6 +119,22 @@ def test_transform(tmp_path, kind, error):
     assert again.state_dict()["fingerprint"] == fingerprint
 
 
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_a_transform_without_a_return(tmp_path, kind):
+    """None from transform is no end of the epoch: it is an error, and the batch comes again."""
+    results = [None]
+
+    def transform(batch):
+        return results.pop() if results else batch
+
+    plain = list(map(_flat, list(_kinds(tmp_path, None))[kind]))
+    loader = list(_kinds(tmp_path, transform))[kind]
+    with pytest.raises(stoker.ArgumentError, match="returned None"):
+        next(iter(loader))
+    assert loader.state_dict()["position"] == 0
+    assert [_flat(batch) for batch in loader] == plain
+
+
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("where", ["tokenizer", "field"])
 @pytest.mark.parametrize("error", [Own, StopIteration])

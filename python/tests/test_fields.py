@@ -502,6 +502,22 @@ def test_numbers_of_every_size_and_locale(tmp_path):
             list(stoker.Loader(tmp_path / "b.tar", 1, fields={"x": kind("x")}, tail="keep"))
 
 
+def test_an_error_names_what_is_there(tmp_path, engine):
+    text = b'{"i": 1e999, "s": "a\\ud800", "n": null, "width": 5, "o": {"x": [1]}}'
+
+    def fails(path, match, kind=stoker.Int):
+        with pytest.raises(stoker.Error, match=match):
+            batch_of(tmp_path, engine, [{"json": text}], {"x": kind(f"json:{path}")})
+
+    for path, found in (("i", "a number beyond the largest double"),
+                        ("s", "text with half a surrogate pair"), ("n", "null")):
+        for kind in (stoker.Int, stoker.Float, stoker.Text):
+            fails(path, f"{found} found", kind)
+    fails("widht", "'widht' in an object, which has:.* width")
+    fails("o.y", "'y' in an object, which has: x")
+    fails("o.x.1", "'1' in a list, which has 1 items")
+
+
 def test_integers_of_64_bits_without_a_sign(tmp_path, engine):
     """Hashes and ids above 2^63: as a field of uint64, and in predicates, balance and weights."""
     big = [2**64 - 1, 12345678901234567890, 12345678901234567891, 5]

@@ -125,6 +125,59 @@ def test_predicates_are_pythons(data, tmp_path):
         table.unlink()
 
 
+NUMBER_TEXTS = {
+    "5": 5, "0005": 5, " +5\n": 5, "-05": -5, "00": 0, "18446744073709551615": 2**64 - 1,
+    "5.": 5.0, ".5": 0.5, "1e1": 10.0, "05.50": 5.5,
+    "inf": None, "nan": None, "0x5": None, "5 dogs": None, "5-": None, "1_0": None, "": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("index", [None, "labels", "no labels"])
+def test_texts_that_are_numbers(tmp_path, engine, index):
+    """A predicate reads a number where Int and Float do, and also compares its text. An index of
+    labels changes nothing."""
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i, text in enumerate(NUMBER_TEXTS):
+            for ending in ("cls", "x"):
+                info = tarfile.TarInfo(f"{i:02}.{ending}")
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text.encode()))
+    if index:
+        command = [os.environ.get("STOKER_COMMAND", "stoker"), "index", str(tmp_path)]
+        subprocess.run(command + ["--labels"] * (index == "labels"), check=True)
+
+    def chosen(query):
+        try:
+            with stoker.Loader(tmp_path, 1, fields={"id": "__id__"}, subset=query, shuffle="none",
+                               tail="keep", output="numpy", engine=engine) as loader:
+                return [int(batch["id"][0]) for batch in loader]
+        except stoker.EmptyError:
+            return []
+
+    def field(kind, i):
+        try:
+            with stoker.Loader(tmp_path, 1, fields={"x": kind("x")}, subset=[i], tail="keep",
+                               output="numpy", engine=engine) as loader:
+                return next(iter(loader))["x"].item()
+        except stoker.CorruptError:
+            return None
+
+    for i, (text, number) in enumerate(NUMBER_TEXTS.items()):
+        if number is not None:
+            same = [k for k, value in enumerate(NUMBER_TEXTS.values()) if value == number]
+            for column in ("x", "cls", "label"):
+                assert chosen(f"{column} == {number}") == same, (column, text)
+            if number < 2**63:
+                kind = stoker.Float if "." in text or "e" in text else stoker.Int
+                assert field(kind, i) == number
+        else:
+            assert field(stoker.Int, i) is None
+        if text:
+            assert chosen(f"x == '{text.strip()}'") == [i]
+    assert chosen("label == '5 dogs'") == chosen("cls in ('5 dogs', 'x')") == [13]
+    assert chosen("label == '0005'") == []  # a label is a number
+
+
 def test_the_command(data, tmp_path):
     text = run("--subset", "label in (3, 5)", data)
     assert "bits a sample" in text and "built in" in text

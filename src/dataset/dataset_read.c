@@ -470,7 +470,7 @@ int stoker_dataset_label(struct stoker_dataset *dataset, uint64_t sample, int64_
         return status;
     }
     text[bytes] = 0;
-    if (!stk_parse_int64(text, &end, label_out) || (*end && !strchr(" \t\r\n", *end))) {
+    if (!stk_parse_int64(text, &end, label_out) || !stk_parse_is_end(end, text + bytes)) {
         *label_out = (int64_t)(stk_xxh3_64(text, bytes) >> 1);
     }
     return 0;

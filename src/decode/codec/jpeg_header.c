@@ -79,7 +79,10 @@ static int read_frame(struct stk_jpeg_header *header, uint8_t marker, struct stk
     if (header->components != 1 && header->components != 3 && header->components != 4) {
         return unsupported(error, "the jpeg is not grey, colour or CMYK", "components", data[5]);
     }
-    if (header->width == 0 || header->height == 0) {
+    if (header->width > 0 && header->height == 0) { /* T.81, B.2.5 */
+        return unsupported(error, "the jpeg has its height behind the scan (DNL)", "height", 0);
+    }
+    if (header->width == 0) {
         return damaged(error, "the jpeg has no pixels", at);
     }
     if (header->width > STK_JPEG_SIDE_MAX || header->height > STK_JPEG_SIDE_MAX) {

@@ -741,7 +741,7 @@ static int fail(struct stoker_error *error, int status, uint64_t offset, const c
     } else if (status == STOKER_ERROR_FORMAT) {
         advice = advice_format;
     } else if (status == STOKER_ERROR_EMPTY) {
-        advice = "copy the tar again or leave it out";
+        advice = "copy the tar again, or name the others in a list or a glob";
     } else if (status == STOKER_ERROR_TRUNCATED) {
         advice = "copy the tar again; 'stoker verify --repair' keeps the members before the end";
     }

@@ -34,17 +34,23 @@ uint64_t stk_json_memory_bytes(struct stk_view bytes)
     return sum;
 }
 
-/* Makes the text that stk_json_rewrite wrote a number. */
-static void read_natural(struct stk_value_node *out)
+/* Makes the texts that stk_json_rewrite wrote a number again, or what they stand for. */
+static void read_rewritten(struct stk_value_node *out)
 {
     size_t begin = strlen(STK_JSON_NATURAL);
     const char *end, *text = (const char *)out->text.data;
     uint64_t natural;
 
-    if (out->text.bytes > begin && memcmp(text, STK_JSON_NATURAL, begin) == 0 &&
-        text[begin] >= '1' && text[begin] <= '9' &&
-        stk_parse_uint64(text + begin, &end, &natural) && natural > INT64_MAX &&
-        end == text + out->text.bytes) {
+    if (out->text.bytes <= begin || memcmp(text, STK_JSON_NATURAL, begin) != 0) {
+        return;
+    }
+    if (strcmp(text, STK_JSON_OVERFLOW) == 0) {
+        out->kind = STK_VALUE_NODE_OVERFLOW;
+    } else if (strcmp(text, STK_JSON_SURROGATE) == 0) {
+        out->kind = STK_VALUE_NODE_SURROGATE;
+    } else if (text[begin] >= '1' && text[begin] <= '9' &&
+               stk_parse_uint64(text + begin, &end, &natural) && natural > INT64_MAX &&
+               end == text + out->text.bytes) {
         out->kind = STK_VALUE_NODE_NUMBER;
         out->number.kind = STK_NUMBER_UINT;
         out->number.natural = natural;
@@ -69,7 +75,7 @@ static void read_node(const void *node, struct stk_value_node *out)
         out->kind = STK_VALUE_NODE_TEXT;
         out->text =
             (struct stk_view){(const uint8_t *)json_string_value(json), json_string_length(json)};
-        read_natural(out);
+        read_rewritten(out);
         break;
     case JSON_INTEGER:
         out->kind = STK_VALUE_NODE_NUMBER;

@@ -2,13 +2,12 @@
  * numbers beyond the largest double, and text with half a surrogate pair. Most fields are not read,
  * so such a value must not make the document unreadable. It is written again:
  *
- *   12345678901234567890 -> "<U+E000>12345678901234567890": read_node makes it a number again
+ *   12345678901234567890 -> "<U+FDD0>12345678901234567890": read_node makes it a number again
  *   123456789012345678901 -> 123456789012345678901e0, a real number
- *   1e999                -> null
- *   "\ud800"             -> null; in a name: "\ufffd"
+ *   1e999                -> "<U+FDD0>r": STK_VALUE_NODE_OVERFLOW
+ *   "\ud800"             -> "<U+FDD0>t": STK_VALUE_NODE_SURROGATE; in a name: "\ufffd"
  *
- * A field that asks for one of the others then finds a real number or null, which is an error of
- * the field.
+ * A field that reads one of the last two fails, and its error names what is there.
  */
 #include "format/value/value_private.h"
 
@@ -86,6 +85,13 @@ static void put(struct lenient *copy, const void *data, size_t bytes)
     copy->bytes += bytes;
 }
 
+static void put_text(struct lenient *copy, const char *text)
+{
+    put(copy, "\"", 1);
+    put(copy, text, strlen(text));
+    put(copy, "\"", 1);
+}
+
 static bool is_name(struct stk_view in, size_t at)
 {
     while (at < in.bytes && strchr(" \t\r\n", in.data[at])) {
@@ -94,7 +100,7 @@ static bool is_name(struct stk_view in, size_t at)
     return at < in.bytes && in.data[at] == ':';
 }
 
-/* Copies a text; a value with a lone surrogate becomes null. */
+/* Copies a text; a value with a lone surrogate becomes STK_JSON_SURROGATE. */
 static void copy_text(struct lenient *copy)
 {
     uint32_t lone;
@@ -102,7 +108,7 @@ static void copy_text(struct lenient *copy)
 
     copy->at = end;
     if (lone > 0 && !is_name(copy->in, end)) {
-        put(copy, "null", 4);
+        put_text(copy, STK_JSON_SURROGATE);
         return;
     }
     while (at < end) {
@@ -162,13 +168,14 @@ static void copy_number(struct lenient *copy)
 
     if (!fits && stop == (const char *)copy->out + copy->bytes) {
         copy->bytes = (size_t)((const uint8_t *)text - copy->out);
-        put(copy, "null", 4); /* 1e309 is longer */
+        put_text(copy, STK_JSON_OVERFLOW);
     }
 }
 
 int stk_json_rewrite(struct stk_view in, struct stk_view *copy_out, struct stoker_error *error)
 {
-    /* Each number of 19 digits or more grows by at most 5 bytes. */
+    /* A number of 5 bytes or more, and a byte after it, grow by at most 1 byte; one of 19 digits or
+     * more by at most 5. */
     size_t capacity = in.bytes + in.bytes / 4 + 16;
     struct lenient copy = {.in = in, .out = stk_alloc(capacity, 1)};
 

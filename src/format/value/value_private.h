@@ -36,6 +36,8 @@ enum stk_value_node_kind {
     STK_VALUE_NODE_BYTES,
     STK_VALUE_NODE_LIST,
     STK_VALUE_NODE_MAP,
+    STK_VALUE_NODE_OVERFLOW,  /* a real number beyond the largest double */
+    STK_VALUE_NODE_SURROGATE, /* text with half a surrogate pair */
 };
 
 struct stk_value_node {
@@ -65,8 +67,11 @@ struct stk_value_tree {
 };
 
 uint64_t stk_json_memory_bytes(struct stk_view bytes);
-/* U+E000: begins the text of an integer above INT64_MAX. */
-#define STK_JSON_NATURAL "\xee\x80\x80"
+/* Texts that stand for values that jansson refuses. U+FDD0 is no character: no text of a document
+ * should have it. */
+#define STK_JSON_NATURAL "\xef\xb7\x90" /* begins the text of an integer above INT64_MAX */
+#define STK_JSON_OVERFLOW STK_JSON_NATURAL "r"
+#define STK_JSON_SURROGATE STK_JSON_NATURAL "t"
 /* json_lenient.c: writes a document again so that jansson reads it, see there. The caller frees
  * copy_out->data. Returns 0 or -ENOMEM. */
 int stk_json_rewrite(struct stk_view in, struct stk_view *copy_out, struct stoker_error *error);

@@ -1,24 +1,75 @@
 /* Paths, shapes and numbers of a tree, whichever library parsed it. */
 #include "format/value/value_private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *stk_value_node_name(uint32_t kind)
 {
-    static const char *const names[] = {"null",  "true or false", "a number", "text",
-                                        "bytes", "a list",        "an object"};
+    static const char *const names[] = {"null",
+                                        "true or false",
+                                        "a number",
+                                        "text",
+                                        "bytes",
+                                        "a list",
+                                        "an object",
+                                        "a number beyond the largest double",
+                                        "text with half a surrogate pair"};
 
     return kind < STK_COUNT(names) ? names[kind] : "unknown";
 }
 
-static int no_such(const char *path, const char *part, size_t part_bytes, uint32_t kind,
-                   struct stoker_error *error)
+#define NAMES_BYTES 200u
+
+/* Writes what a list or an object has: ", which has 3 items", ", which has: width height". Long
+ * texts end with "...". */
+static void list_contents(const struct stk_value_tree *tree, const void *node,
+                          const struct stk_value_node *about, char text[NAMES_BYTES])
 {
+    static const char more[] = " ...";
+    size_t used = 0;
+    const void *at = NULL, *value;
+
+    text[0] = '\0';
+    if (about->kind == STK_VALUE_NODE_LIST) {
+        snprintf(text, NAMES_BYTES, ", which has %llu items", (unsigned long long)about->length);
+    }
+    if (about->kind != STK_VALUE_NODE_MAP || about->length == 0) {
+        return;
+    }
+    used = (size_t)snprintf(text, NAMES_BYTES, ", which has:");
+    for (uint64_t i = 0; i < about->length; i++) {
+        struct stk_value_node name;
+
+        at = tree->type->pair(node, at, &name, &value);
+        if (name.kind != STK_VALUE_NODE_TEXT) {
+            continue; /* no path names it */
+        }
+        if (name.text.bytes + 1 + sizeof more > NAMES_BYTES - used) {
+            snprintf(text + used, NAMES_BYTES - used, "%s", more);
+            return;
+        }
+        used += (size_t)snprintf(text + used, NAMES_BYTES - used, " %.*s", (int)name.text.bytes,
+                                 (const char *)name.text.data);
+    }
+}
+
+static int no_such(const struct stk_value_tree *tree, const struct stk_value_location *at,
+                   size_t part_bytes, struct stoker_error *error)
+{
+    struct stk_value_node about;
+    char contents[NAMES_BYTES];
+
+    if (!error) {
+        return STOKER_ERROR_MISSING;
+    }
+    tree->type->read(at->node, &about);
+    list_contents(tree, at->node, &about, contents);
     return stk_fail(error, STOKER_ERROR_MISSING, "there is nothing at a path",
-                    "look at the member with 'stoker cat'; skip such samples or change the path",
-                    "path '%.64s': '%.*s' in %s", path, (int)stk_min(part_bytes, 64), part,
-                    stk_value_node_name(kind));
+                    "change the path, give the field a default=, or skip such samples",
+                    "path '%.64s': '%.*s' in %s%s", at->rest, (int)stk_min(part_bytes, 64),
+                    at->rest, stk_value_node_name(about.kind), contents);
 }
 
 /* "12" as an index; UINT64_MAX: it is not one. */
@@ -37,13 +88,12 @@ static uint64_t index_of(const char *part, size_t bytes)
 
 /* One part of the path down. NULL: there is nothing. */
 static const void *step_into(const struct stk_value_tree *tree, const void *node, const char *part,
-                             size_t bytes, uint32_t *kind_out)
+                             size_t bytes)
 {
     struct stk_value_node about;
     uint64_t index = index_of(part, bytes);
 
     tree->type->read(node, &about);
-    *kind_out = about.kind;
     if (about.kind == STK_VALUE_NODE_MAP) {
         return tree->type->member(node, part, bytes);
     }
@@ -57,11 +107,10 @@ static int descend(const struct stk_value_tree *tree, struct stk_value_location 
 {
     while (place->rest[0] && !(place->rest[0] == '*' && strchr(".", place->rest[1]))) {
         size_t bytes = strcspn(place->rest, ".");
-        uint32_t kind;
-        const void *next = step_into(tree, place->node, place->rest, bytes, &kind);
+        const void *next = step_into(tree, place->node, place->rest, bytes);
 
         if (!next) {
-            return no_such(place->rest, place->rest, bytes, kind, error);
+            return no_such(tree, place, bytes, error);
         }
         place->node = next;
         place->rest += bytes + (place->rest[bytes] == '.');
@@ -81,9 +130,7 @@ static int read_node(const struct stk_value_tree *tree, const struct stk_value_l
                      struct stk_value_node *node, struct stoker_error *error)
 {
     tree->type->read(place->node, node);
-    return place->rest[0] && node->kind != STK_VALUE_NODE_LIST
-               ? no_such(place->rest, "*", 1, node->kind, error)
-               : 0;
+    return place->rest[0] && node->kind != STK_VALUE_NODE_LIST ? no_such(tree, place, 1, error) : 0;
 }
 
 static int item_of(const struct stk_value_tree *tree, const struct stk_value_location *place,

@@ -242,6 +242,8 @@ static bool is_good(const struct flat_head *head, const struct flat_node *nodes,
 
     switch (node->kind) {
     case STK_VALUE_NODE_NULL:
+    case STK_VALUE_NODE_OVERFLOW:
+    case STK_VALUE_NODE_SURROGATE:
         return true;
     case STK_VALUE_NODE_BOOL:
         return node->number == STK_NUMBER_INT && node->value <= 1;

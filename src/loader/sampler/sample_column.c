@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/memory_budget.h"
+#include "base/text/parse_number.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,7 +11,6 @@
 #define MEMBER_BYTES_MAX (64u << 20) /* largest member that is read for a column */
 #define MEMORY_WAIT_MS 1000u
 #define PARSE_BYTES_MAX (256u << 20) /* memory bound of its parsed value */
-#define DIGITS_MAX 18u               /* digits of a number that surely fits in 63 bits */
 #define NUMBER_BYTES_MAX 64u         /* a text this short may be a number */
 
 static const char *const built_in[] = {"label", "class", "size", "key", "shard", "sample"};
@@ -255,36 +255,45 @@ static int nested_value(struct stk_sample_row *row, uint32_t slot, const struct 
     return 0;
 }
 
-/* An error of memory, not of the text. */
-static bool is_short(int status)
+/* Parses a text that is a decimal number and nothing else, as Int and Float read it. Words (inf,
+ * nan) and hexadecimal numbers are text. */
+static bool parse_number(struct stk_view bytes, struct stk_predicate_value *value_out)
 {
-    return status == -ENOMEM || status == STOKER_ERROR_BUDGET;
-}
+    char text[NUMBER_BYTES_MAX + 1];
+    const char *end, *whole_end = text + bytes.bytes;
+    int64_t integer_found;
+    uint64_t natural;
 
-/* Digits only, like labels: no parser is needed. */
-static bool is_integer(struct stk_view bytes, int64_t *number_out)
-{
-    bool is_negative = bytes.data[0] == '-';
-    size_t digits = bytes.bytes - is_negative;
-    int64_t number = 0;
-
-    if (digits == 0 || digits > DIGITS_MAX || (digits > 1 && bytes.data[is_negative] == '0')) {
+    if (bytes.bytes == 0 || bytes.bytes > NUMBER_BYTES_MAX) {
         return false;
     }
-    for (size_t i = is_negative; i < bytes.bytes; i++) {
-        if (bytes.data[i] < '0' || bytes.data[i] > '9') {
+    for (size_t i = 0; i < bytes.bytes; i++) {
+        text[i] = (char)bytes.data[i];
+        if (!memchr("0123456789+-.eE", bytes.data[i], 15)) {
             return false;
         }
-        number = number * 10 + (bytes.data[i] - '0');
     }
-    *number_out = is_negative ? -number : number;
+    text[bytes.bytes] = '\0';
+    *value_out = (struct stk_predicate_value){.written = bytes};
+    if (stk_parse_int64(text, &end, &integer_found) && end == whole_end) {
+        value_out->kind = STK_PREDICATE_INT;
+        value_out->integer = integer_found;
+    } else if (stk_parse_uint64(text, &end, &natural) && end == whole_end) {
+        value_out->kind = STK_PREDICATE_NATURAL;
+        value_out->natural = natural;
+    } else if (stk_parse_double(text, &end, &value_out->real) && end == whole_end) {
+        value_out->kind = STK_PREDICATE_REAL;
+    } else {
+        return false;
+    }
     return true;
 }
 
-/* A text member: a number if the entire text is one (as in JSON, for any locale). */
-static int value_of_text(struct stk_sample_row *row, uint32_t slot, struct stk_view bytes,
-                         struct stk_predicate_value *value_out, struct stoker_error *error)
+/* A text member, without white space around it. */
+static struct stk_predicate_value value_of_text(struct stk_view bytes)
 {
+    struct stk_predicate_value value;
+
     while (bytes.bytes > 0 && bytes.data[0] <= ' ') {
         bytes.data++;
         bytes.bytes--;
@@ -292,27 +301,7 @@ static int value_of_text(struct stk_sample_row *row, uint32_t slot, struct stk_v
     while (bytes.bytes > 0 && bytes.data[bytes.bytes - 1] <= ' ') {
         bytes.bytes--;
     }
-    if (bytes.bytes > 0 && bytes.bytes <= NUMBER_BYTES_MAX &&
-        (bytes.data[0] == '-' || (bytes.data[0] >= '0' && bytes.data[0] <= '9'))) {
-        struct stoker_error why = {0};
-        int64_t number;
-        int status;
-
-        if (is_integer(bytes, &number)) {
-            *value_out = integer(number);
-            return 0;
-        }
-        status =
-            nested_value(row, slot, &(struct inside){bytes, STK_VALUE_JSON, ""}, value_out, &why);
-        if (is_short(status) && error) {
-            *error = why;
-        }
-        if (is_short(status) || (status == 0 && value_out->kind != STK_PREDICATE_NONE)) {
-            return status;
-        }
-    }
-    *value_out = text(bytes.data, bytes.bytes);
-    return 0;
+    return parse_number(bytes, &value) ? value : text(bytes.data, bytes.bytes);
 }
 
 static int member_value(struct stk_sample_row *row, const struct stk_sample_column *column,
@@ -326,9 +315,11 @@ static int member_value(struct stk_sample_row *row, const struct stk_sample_colu
         return status;
     }
     inside.encoding = stk_value_encoding_of(column->extension, inside.bytes);
-    return inside.encoding == STK_VALUE_UNKNOWN
-               ? value_of_text(row, slot, inside.bytes, value_out, error)
-               : nested_value(row, slot, &inside, value_out, error);
+    if (inside.encoding == STK_VALUE_UNKNOWN) {
+        *value_out = value_of_text(inside.bytes);
+        return 0;
+    }
+    return nested_value(row, slot, &inside, value_out, error);
 }
 
 /* The class of a folder; for tars the label of the index, or the number of the .cls member. */
@@ -341,13 +332,15 @@ static int label(struct stk_sample_row *row, uint32_t slot, struct stk_predicate
     bool is_given =
         stk_index_is_folder(index) || stk_index_shard_has_labels(index, row->sample.shard);
 
-    if (!is_given) {
-        return member_value(row, &member, slot, value_out, error);
-    }
-    if (row->sample.label >= 0) {
+    int status = 0;
+
+    if (row->sample.label >= 0 && is_given) {
         *value_out = integer(row->sample.label);
+    } else if (!stk_index_is_folder(index)) { /* the index has only labels that are numbers */
+        status = member_value(row, &member, slot, value_out, error);
+        value_out->written = (struct stk_view){NULL, 0}; /* as a label of the index */
     }
-    return 0;
+    return status;
 }
 
 /* The sum of all members; for a file of a folder its size in the file system. */

@@ -627,6 +627,9 @@ static bool value_of(const struct stk_predicate *query, const struct stk_predica
         *column_out = operand->index;
         return false;
     }
+    if (operand->modulus > 0) {
+        value_out->written = (struct stk_view){NULL, 0};
+    }
     if (operand->modulus > 0 && value_out->kind == STK_PREDICATE_INT) {
         int64_t rest = value_out->integer % operand->modulus;
 
@@ -639,13 +642,30 @@ static bool value_of(const struct stk_predicate *query, const struct stk_predica
     return true;
 }
 
-static int evaluate_compare(uint8_t compare, const struct stk_predicate_value *a,
-                            const struct stk_predicate_value *b)
+static bool is_text(const struct stk_predicate_value *value)
 {
+    return value->kind == STK_PREDICATE_TEXT;
+}
+
+/* The text that a number was written as, if it is compared with a text. */
+static struct stk_predicate_value as_text(const struct stk_predicate_value *value)
+{
+    return is_text(value) || !value->written.data
+               ? *value
+               : (struct stk_predicate_value){.kind = STK_PREDICATE_TEXT, .text = value->written};
+}
+
+static int evaluate_compare(uint8_t compare, const struct stk_predicate_value *left,
+                            const struct stk_predicate_value *right)
+{
+    bool by_text = is_text(left) || is_text(right);
+    struct stk_predicate_value texts[2] = {as_text(left), as_text(right)};
+    const struct stk_predicate_value *a = by_text ? &texts[0] : left;
+    const struct stk_predicate_value *b = by_text ? &texts[1] : right;
     int order;
 
     if (a->kind == STK_PREDICATE_NONE || b->kind == STK_PREDICATE_NONE ||
-        (a->kind == STK_PREDICATE_TEXT) != (b->kind == STK_PREDICATE_TEXT)) {
+        is_text(a) != is_text(b)) {
         return 0;
     }
     order = stk_predicate_compare(a, b);
@@ -663,6 +683,17 @@ static int evaluate_compare(uint8_t compare, const struct stk_predicate_value *a
     default:
         return order >= 0;
     }
+}
+
+static bool is_listed(const struct stk_predicate *query, const struct stk_predicate_node *node,
+                      const struct stk_predicate_value *value)
+{
+    const struct stk_predicate_value texts = as_text(value), *list = query->literals + node->a;
+    size_t count = node->b - node->a;
+
+    return value->kind != STK_PREDICATE_NONE &&
+           (bsearch(value, list, count, sizeof *list, compare_literals) ||
+            (value->written.data && bsearch(&texts, list, count, sizeof *list, compare_literals)));
 }
 
 static int evaluate(const struct stk_predicate *query, const struct stk_predicate_value *values,
@@ -695,9 +726,7 @@ static int evaluate(const struct stk_predicate *query, const struct stk_predicat
         if (!value_of(query, values, node->operand, &a, column_out)) {
             return -1;
         }
-        return a.kind != STK_PREDICATE_NONE &&
-               bsearch(&a, query->literals + node->a, node->b - node->a, sizeof a,
-                       compare_literals) != NULL;
+        return is_listed(query, node, &a);
     case NODE_NONE:
         if (!value_of(query, values, node->operand, &a, column_out)) {
             return -1;

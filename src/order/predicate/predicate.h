@@ -12,7 +12,8 @@
  *   literal   := ["-"] number | 'text' | "text" | "true" | "false"
  *
  * The syntax is that of Python. A comparison with a missing value (none), or between text and a
- * number, is false, also !=; so `not size > 5` is true for samples without a size. A column is
+ * number, is false, also !=; so `not size > 5` is true for samples without a size. A text member
+ * that is a number compares as a number with numbers, and as its text with texts. A column is
  * requested only if the result depends on it: write cheap columns first.
  *
  * Pure. Owner: the caller. Threads: one for parse, any after it. Memory: taken in parse, 100 bytes
@@ -44,6 +45,7 @@ struct stk_predicate_value {
         double real;
         struct stk_view text; /* valid until close */
     };
+    struct stk_view written; /* of INT, NATURAL, REAL: the text of the number; data NULL: none */
 };
 
 struct stk_predicate_node;

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* label 3, size 10,000, key "a/17", json.score 0.5, json.none has none, big 2^53 + 1. */
+/* label 3, size 10,000, key "a/17", json.score 0.5, json.none has none, big 2^53 + 1, zip the text
+ * 02139, which is a number. */
 static struct stk_predicate_value column_of(const char *name)
 {
     struct stk_predicate_value value = {.kind = STK_PREDICATE_NONE};
@@ -33,6 +34,9 @@ static struct stk_predicate_value column_of(const char *name)
     } else if (strcmp(name, "key") == 0) {
         value = (struct stk_predicate_value){.kind = STK_PREDICATE_TEXT,
                                              .text = stk_view_of_text("a/17")};
+    } else if (strcmp(name, "zip") == 0) {
+        value = (struct stk_predicate_value){
+            .kind = STK_PREDICATE_INT, .integer = 2139, .written = stk_view_of_text("02139")};
     } else if (strcmp(name, "json.score") == 0) {
         value = (struct stk_predicate_value){.kind = STK_PREDICATE_REAL, .real = 0.5};
     }
@@ -116,6 +120,17 @@ static const struct row {
     {"label is not none and label == true", 0, "label "},
     {"json.none in (1, 2)", 0, "json.none "},
     {"json.none not in (1, 2)", 1, "json.none "},
+    {"zip == 2139", 1, "zip "},
+    {"zip == '02139'", 1, "zip "}, /* with texts its text compares */
+    {"zip == '2139'", 0, "zip "},
+    {"zip != '2139'", 1, "zip "},
+    {"zip < '1' and zip > 1", 1, "zip "},
+    {"zip in ('x', '02139')", 1, "zip "},
+    {"zip in (1, 'x', 2139)", 1, "zip "},
+    {"zip in ('2139', 1)", 0, "zip "},
+    {"zip % 10 == 9", 1, "zip "},
+    {"zip % 10 == '02139'", 0, "zip "}, /* a remainder has no text */
+    {"zip == key", 0, "zip key "},
     {"hash == 12345678901234567890", 1, "hash "},
     {"hash == 12345678901234567891", 0, "hash "},
     {"hash in (1, 12345678901234567891, 12345678901234567890)", 1, "hash "},
