@@ -1,19 +1,22 @@
 """Damaged images: verify --deep finds all that libjpeg-turbo warns about, a loader those in the
 part that it decodes, and with check="whole" all. For damage that PIL refuses, PIL is the oracle."""
 
+import io
 import random
+import shutil
 import subprocess
 
 import make
 import pytest
 import stoker
+from PIL import Image
 
 COUNT = 60
 
 
-def damaged_jpegs(seed=1):
+def damaged_jpegs(data=None, seed=1):
     """Copies of one photograph with 1 to 100 random bytes in the scan; the ninth is sound."""
-    data = make.encoded(make.pixels(3, 240, 320), quality=85)
+    data = data or make.encoded(make.pixels(3, 240, 320), quality=85)
     start = data.index(b"\xff\xda") + 14
     draw = random.Random(seed)
     files = []
@@ -63,6 +66,34 @@ def test_most_random_bytes_are_found(folder):
     assert len(found) >= 45 and "c/009.jpg" not in found
     assert bad_keys(folder, stoker.Resize((64, 64)), "decoded") == found
     assert bad_keys(folder, stoker.CenterCrop(32), "whole") == found
+
+
+KINDS = {
+    "4:2:0": dict(quality=85),
+    "4:4:4": dict(quality=90, subsampling=0),
+    "progressive": dict(quality=85, progressive=True),
+    "restart markers": dict(quality=85, restart_marker_blocks=8),
+    "optimized": dict(quality=75, optimize=True),
+    "grey": dict(quality=80),
+}
+
+
+@pytest.mark.skipif(not shutil.which("djpeg"), reason="needs djpeg (libjpeg-turbo-progs)")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_as_djpeg(tmp_path, kind):
+    """djpeg prints what libjpeg-turbo warns about: verify --deep reports the same files."""
+    image = Image.fromarray(make.pixels(5, 15, 20)).resize((320, 240), Image.BICUBIC)
+    image = image.convert("L") if kind == "grey" else image
+    file = io.BytesIO()
+    image.save(file, "JPEG", **KINDS[kind])
+    warned = set()
+    for number, data in enumerate(damaged_jpegs(file.getvalue())):
+        path = make.write(tmp_path / "c" / f"{number:03}.jpg", data)
+        run = subprocess.run(
+            ["djpeg", "-outfile", "/dev/null", path], capture_output=True, text=True, timeout=60
+        )
+        warned |= {f"c/{path.name}"} if run.stderr else set()
+    assert len(warned) >= 49 and deep(tmp_path) == warned
 
 
 def test_a_crop_checks_the_decoded_part(folder):
