@@ -119,12 +119,15 @@ int stk_io_write(struct stk_io *io, struct stk_output *out, const void *data, si
                  struct stoker_error *error);
 /* Writes at an offset, also over bytes that were written before, or beyond the end: the bytes
  * between are zero. Several threads may write disjoint ranges of an output at the same time, if
- * none of them calls stk_io_write. Fails as write does. */
+ * none of them calls stk_io_write. Whole blocks of STK_IO_ALIGN from aligned memory, 1 MiB and
+ * more, go around the page cache of disks: use memory of stk_pages_alloc_huge. Fails as write
+ * does. */
 int stk_io_write_at(struct stk_io *io, struct stk_output *out, uint64_t offset, const void *data,
                     size_t bytes, struct stoker_error *error);
 /* Reserves space for the first `bytes` of a created file, so that a full disk or quota is known
- * before they are written. Where the file system has no reservations, compares them with its free
- * space. Also fails with -ENOSPC if it has no inodes for a few more files. */
+ * before they are written. The caller writes all of them: the file may have this length before.
+ * Where the file system has no reservations, compares them with its free space. Also fails with
+ * -ENOSPC if it has no inodes for a few more files. */
 int stk_io_reserve(struct stk_io *io, struct stk_output *out, uint64_t bytes,
                    struct stoker_error *error);
 /* Truncates a created file to its first `bytes`, at most those written. The next write continues

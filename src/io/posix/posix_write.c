@@ -21,6 +21,8 @@ struct out {
     int fd;
     _Atomic int failure;       /* 0, or the -errno that each further call returns */
     uint64_t written, started; /* bytes; those of them whose write-back has started */
+    uint64_t reserved;         /* bytes; the first direct write makes the file so long */
+    _Atomic int direct_fd;     /* STK_DIRECT_UNTRIED, STK_DIRECT_REFUSED, or open with O_DIRECT */
     bool claimed;
     char path[]; /* for errors */
 };
@@ -45,6 +47,9 @@ struct lock {
  * reporting), and must provide each page again. Copying 2 GiB on ext4: 7.3 -> 1.5 s, medians of 3
  * pairs. This size was the best of 8, 16, 32, 128 and 512 KiB and unlimited. */
 #define PIECE_BYTES (32u << 10)
+/* write_at writes so many bytes and more around the page cache. Saving 1 GB on ext4, 2 threads,
+ * blocks of 16 MiB: 1.75 -> 2.4 GB/s and 0.55 -> 0.01 CPU seconds, medians of 6 pairs. */
+#define DIRECT_BYTES_MIN ((size_t)1 << 20)
 
 static int open_out(struct stk_io *io, const char *path, bool fresh);
 static int open_lines(struct stk_io *io, const char *path);
@@ -70,6 +75,7 @@ static struct out *out_new(const char *path, struct stoker_error *error)
         return NULL;
     }
     memcpy(out->path, path, path_bytes);
+    out->direct_fd = STK_DIRECT_UNTRIED;
     return out;
 }
 
@@ -194,14 +200,82 @@ static int write_out(struct stk_io *io, struct stk_output *opaque, const void *d
                : stk_posix_fail_path(error, -out->failure, "cannot write to the file", out->path);
 }
 
+/* Opens the file of fd again for writes with O_DIRECT, if its file system says that it supports
+ * them (those of disks do). Returns a descriptor or STK_DIRECT_REFUSED. */
+static int open_direct(int fd)
+{
+    char path[32];
+    struct statx info;
+    int direct;
+
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_DIOALIGN, &info) < 0 ||
+        !(info.stx_mask & STATX_DIOALIGN) || info.stx_dio_offset_align == 0 ||
+        info.stx_dio_offset_align > STK_IO_ALIGN || info.stx_dio_mem_align > STK_IO_ALIGN) {
+        return STK_DIRECT_REFUSED;
+    }
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    direct = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+    return direct >= 0 ? direct : STK_DIRECT_REFUSED;
+}
+
+/* Returns the descriptor for direct writes, which the first call opens; negative: there is none. */
+static int direct_fd_of(struct out *out)
+{
+    int fd = atomic_load_explicit(&out->direct_fd, memory_order_acquire), mine;
+
+    if (fd != STK_DIRECT_UNTRIED) {
+        return fd;
+    }
+    mine = open_direct(out->fd);
+    if (mine >= 0 && out->reserved > 0) {
+        /* Writes beyond the end of a file wait for each other. If this fails, they do. */
+        (void)fallocate(out->fd, 0, 0, (off_t)out->reserved);
+    }
+    if (!atomic_compare_exchange_strong_explicit(&out->direct_fd, &fd, mine, memory_order_acq_rel,
+                                                 memory_order_acquire)) {
+        if (mine >= 0) {
+            close(mine);
+        }
+        mine = fd;
+    }
+    return mine;
+}
+
+/* Writes the blocks of the range around the page cache, if the file system, the options and the
+ * alignment allow it. Returns the bytes that were written; the others remain to be written. */
+static size_t write_direct(const struct stk_posix *posix, struct out *out, uint64_t offset,
+                           const uint8_t *data, size_t bytes)
+{
+    size_t whole = bytes - bytes % STK_IO_ALIGN, done = 0;
+    int fd = posix->options.direct == STOKER_DIRECT_NEVER || whole < DIRECT_BYTES_MIN ||
+                     offset % STK_IO_ALIGN != 0 || (uintptr_t)data % STK_IO_ALIGN != 0
+                 ? STK_DIRECT_REFUSED
+                 : direct_fd_of(out);
+
+    while (fd >= 0 && out->failure == 0 && done < whole) {
+        ssize_t count = pwrite(fd, data + done, whole - done, (off_t)(offset + done));
+
+        if (count > 0 && count % STK_IO_ALIGN == 0) {
+            done += (size_t)count;
+        } else if (count >= 0 || errno == EINVAL || errno == EOPNOTSUPP) {
+            break; /* a part of a block is written again, through the page cache */
+        } else if (errno != EINTR) {
+            out->failure = -errno;
+        }
+    }
+    return done;
+}
+
 /* Several threads may be here: they write disjoint ranges. */
 static int write_at(struct stk_io *io, struct stk_output *opaque, uint64_t offset, const void *data,
                     size_t bytes, struct stoker_error *error)
 {
     struct out *out = out_of(opaque);
+    size_t done = write_direct(stk_posix(io), out, offset, data, bytes);
 
-    (void)io;
-    (void)write_pieces(out, &offset, data, bytes);
+    offset += done;
+    bytes -= done;
+    (void)write_pieces(out, &offset, (const uint8_t *)data + done, bytes);
     if (bytes >= PIECE_BYTES) { /* only a hint, see write_out */
         (void)sync_file_range(out->fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
     }
@@ -245,6 +319,7 @@ static int reserve(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
         status =
             bytes > 0 && fallocate(out->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) < 0 ? -errno : 0;
     } while (status == -EINTR);
+    out->reserved = status == 0 ? bytes : 0;
     /* Many network file systems, and old kernels, cannot reserve. */
     return status == -ENOSPC || status == -EDQUOT || status == -EFBIG || status == -EIO
                ? stk_posix_fail_path(error, -status, "cannot reserve space for the file", out->path)
@@ -321,12 +396,17 @@ static int sync_out(struct stk_io *io, struct stk_output *opaque, struct stoker_
 
 static void close_out(struct stk_io *io, struct stk_output *opaque)
 {
+    struct out *out = out_of(opaque);
+
     (void)io;
-    if (out_of(opaque)->claimed) {
-        (void)flock(out_of(opaque)->fd, LOCK_UN); /* a child of fork may still have it */
+    if (out->claimed) {
+        (void)flock(out->fd, LOCK_UN); /* a child of fork may still have it */
     }
-    close(out_of(opaque)->fd);
-    stk_free(out_of(opaque));
+    if (out->direct_fd >= 0) {
+        close(out->direct_fd);
+    }
+    close(out->fd);
+    stk_free(out);
 }
 
 static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock_out,

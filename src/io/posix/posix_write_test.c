@@ -6,6 +6,7 @@
 #include "io/write.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "test/t.h"
 
 #include <errno.h>
@@ -313,6 +314,67 @@ static void test_large(int number)
     stk_free(data);
 }
 
+/* Whether the file system supports O_DIRECT, by its own answer. */
+static bool supports_direct(const char *path)
+{
+    struct statx info = {0};
+
+    return statx(AT_FDCWD, path, 0, STATX_DIOALIGN, &info) == 0 &&
+           (info.stx_mask & STATX_DIOALIGN) && info.stx_dio_offset_align > 0;
+}
+
+/* Large writes at offsets go around the page cache where they can; the bytes are the same with any
+ * alignment, and without O_DIRECT. */
+static void test_blocks(enum stoker_direct direct, bool reserve)
+{
+    enum { BYTES = 12 << 20, MIB = 1 << 20 };
+    static const struct {
+        size_t offset, shift, bytes; /* shift: of the memory */
+    } writes[] = {{4 * MIB, 0, 3 * MIB},         {0, 0, 2 * MIB + 100}, {2 * MIB + 100, 64, 100},
+                  {2 * MIB + 4096, 8, MIB},      {7 * MIB, 0, 4096},    {8 * MIB + 512, 0, 2 * MIB},
+                  {11 * MIB - 1, 0, MIB + 1 - 7}};
+    struct stk_io_options options = {.backend = STOKER_IO_THREADS, .direct = direct};
+    uint8_t *data = stk_pages_alloc_huge(BYTES + 64), *want = stk_alloc(BYTES, 1),
+            *found = stk_alloc(BYTES, 1);
+    struct stoker_error error = {0};
+    struct stk_output *out = NULL;
+    struct stk_file *file = NULL;
+    struct stk_io *own = NULL;
+    int64_t uncached;
+
+    T_EQ("open", stk_io_open(&own, &options, NULL), 0);
+    T_EQ("create", stk_io_create(own, below("blocks"), true, &out, &error), 0);
+    T_EQ("reserve", reserve ? stk_io_reserve(own, out, BYTES - 7, &error) : 0, 0);
+    for (size_t i = 0; i < BYTES + 64; i++) {
+        data[i] = (uint8_t)(i * 2654435761u >> 20);
+    }
+    for (size_t i = 0; i < STK_COUNT(writes); i++) {
+        memcpy(want + writes[i].offset, data + writes[i].shift, writes[i].bytes);
+        T_EQ("write",
+             stk_io_write_at(own, out, writes[i].offset, data + writes[i].shift, writes[i].bytes,
+                             &error),
+             0);
+    }
+    T_EQ("file", stk_io_open_file(own, below("blocks"), &file, &error), 0);
+    uncached = stk_io_uncached_bytes(file, 4 * MIB, 3 * MIB);
+    if (direct == STOKER_DIRECT_NEVER) {
+        T_TRUE("in the page cache", uncached <= 0);
+    } else if (supports_direct(below("blocks")) && uncached >= 0) {
+        T_EQ("around the page cache", uncached, 3 * MIB);
+    }
+    T_EQ("sync", stk_io_sync_output(own, out, &error), 0);
+    stk_io_close_output(own, out);
+    T_EQ("length", bytes_of("blocks"), BYTES - 7);
+    T_EQ("read", stk_io_read_wait(file, 0, found, BYTES), BYTES - 7);
+    T_EQ("bytes", memcmp(found, want, BYTES - 7), 0);
+    stk_io_close_file(file);
+    T_EQ("remove", stk_io_remove(own, below("blocks"), &error), 0);
+    stk_io_close(own);
+    stk_pages_free(data, BYTES + 64);
+    stk_free(want);
+    stk_free(found);
+}
+
 static void test_memory(void)
 {
     struct stoker_error error = {0};
@@ -425,6 +487,9 @@ int main(void)
     test_full();
     test_kinds();
     test_modes();
+    test_blocks(STOKER_DIRECT_AUTO, true);
+    test_blocks(STOKER_DIRECT_AUTO, false);
+    test_blocks(STOKER_DIRECT_NEVER, true);
     test_memory();
     test_claim();
     test_special();
