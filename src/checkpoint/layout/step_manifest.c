@@ -7,6 +7,7 @@
 #include "checkpoint/layout/json_text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -221,6 +222,11 @@ int stk_step_manifest_text(const struct stk_step_manifest *manifest, char **text
     char digits[65];
     int status;
 
+    if (manifest->file_count > STK_STEP_MANIFEST_FILES_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the step has too many files",
+                        "save on fewer ranks: a step has at most 1,000,000 files",
+                        "%" PRIu64 " files of %u ranks", manifest->file_count, manifest->ranks);
+    }
     stk_json_text_add(&json, HEAD, sizeof HEAD - 1);
     stk_json_text_fill(&json, '0', 64);
     stk_json_text_print(&json, "\",");

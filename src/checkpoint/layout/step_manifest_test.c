@@ -170,6 +170,21 @@ static void test_arguments(void)
     }
 }
 
+/* Ranks with shared files have two each. */
+static void test_limit(void)
+{
+    struct stk_step_manifest manifest = {
+        .ranks = 500001, .files = files, .file_count = STK_STEP_MANIFEST_FILES_MAX + 1};
+    struct stoker_error error = {0};
+    char *text = NULL;
+    size_t bytes;
+
+    T_EQ("too many files", stk_step_manifest_text(&manifest, &text, &bytes, &error),
+         STOKER_ERROR_LIMIT);
+    T_ERROR("too many files", &error);
+    T_HAS("says how many", error.where, "1000001 files of 500001 ranks");
+}
+
 int main(void)
 {
     int64_t alive = stk_mem_alive();
@@ -178,6 +193,7 @@ int main(void)
     test_damage();
     test_hostile();
     test_arguments();
+    test_limit();
     T_EQ("memory", stk_mem_alive(), alive);
     return t_finish();
 }
