@@ -16,7 +16,7 @@
 struct stk_step_entry {
     uint64_t step;
     uint32_t status;                   /* enum stoker_checkpoint_status */
-    bool pinned, retained;             /* kept: by retention */
+    bool pinned, retained;             /* retained: gc() does not remove it; also if pinned */
     struct stk_step_manifest manifest; /* owned; of COMMITTED, else zeroed */
     char *reason;                      /* owned; of DAMAGED */
 };

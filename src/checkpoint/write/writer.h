@@ -151,9 +151,9 @@ int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64
 
 /* The shared file of an earlier step, which may have the content that is being written. */
 struct stk_checkpoint_earlier {
-    char *path; /* owned; NULL: there is none */
-    uint64_t step;
-    struct stk_file *file; /* owned */
+    char *path;            /* owned */
+    uint64_t step;         /* that was looked at last: that of the file, if there is one */
+    struct stk_file *file; /* owned; NULL: there is none */
     struct stk_safetensors layout;
     bool *skipped; /* owned; by block: was not written, since its hashes are those of this file */
     _Atomic bool differs; /* a block has other hashes: all others are written */
@@ -235,7 +235,7 @@ size_t stk_shared_choose(struct stoker_checkpoint_writer *writer,
 /* Compares the files of a finished save with those of the one before, and remembers them. Takes
  * the layouts of the save. */
 void stk_shared_remember(struct stoker_checkpoint_save *save);
-/* Finds the shared file of an earlier step; without one, save->earlier stays zeroed. */
+/* Finds the shared file of an earlier step; without one, save->earlier.file stays NULL. */
 void stk_earlier_open(struct stoker_checkpoint_save *save);
 void stk_earlier_close(struct stoker_checkpoint_save *save);
 /* Whether a block needs no write, since the earlier file has its leaves. Any thread. */
