@@ -1,4 +1,6 @@
-/* Repairs a step from another place: files that are missing or damaged, leaf by leaf. */
+/* Repairs a step from another place: files that are missing or damaged, leaf by leaf, and the index
+ * of names. */
+#include "base/crypto/sha256_many.h"
 #include "base/mem.h"
 #include "checkpoint/convert/task.h"
 
@@ -150,6 +152,63 @@ static int write_manifest(const struct stk_checkpoint_place *place,
     return status;
 }
 
+/* Whether the index of names is there, with its hash. */
+static int check_index(const struct stk_checkpoint_place *place,
+                       const struct stoker_checkpoint_part *part, const char *path, bool *right_out,
+                       struct stoker_error *error)
+{
+    uint8_t *data = NULL, root[32];
+    size_t bytes = 0;
+    int status = stk_place_read(place, path, STK_NAME_INDEX_BYTES_MAX, &data, &bytes, error);
+
+    *right_out = false;
+    if (status == 0) {
+        stk_sha256_one(data, bytes, root);
+        *right_out = bytes == part->bytes && memcmp(root, part->root, 32) == 0;
+    }
+    stk_free(data);
+    return stk_place_is_absent(status) || status == STOKER_ERROR_LIMIT ? 0 : status;
+}
+
+/* Writes the index of names again if it is missing or damaged. All files are right: their headers
+ * give the same bytes. */
+static int repair_index(const struct stk_checkpoint_task *task,
+                        const struct stk_checkpoint_place *place,
+                        const struct stk_step_manifest *manifest, struct stoker_error *error)
+{
+    const struct stoker_checkpoint_part *part = &manifest->index;
+    struct stk_checkpoint_index index = {0};
+    uint8_t root[32];
+    char *path;
+    bool right = false;
+    int status;
+
+    if (!part->name[0]) {
+        return 0;
+    }
+    path = stk_place_path(place, NULL, part->name);
+    status = path ? check_index(place, part, path, &right, error)
+                  : stk_fail_memory(error, "repair of a checkpoint");
+    if (status == 0 && !right) {
+        atomic_fetch_add(task->files, 1);
+        status = stk_checkpoint_make_index(place, NULL, task->engine, manifest, &index, error);
+    }
+    if (status == 0 && !right) {
+        stk_sha256_one(index.data, index.bytes, root);
+        status = memcmp(root, part->root, 32) == 0
+                     ? stk_place_write(place, path, (struct stk_view){index.data, index.bytes},
+                                       false, error)
+                     : stk_fail(error, STOKER_ERROR_CORRUPT,
+                                "the index of names is another one than the manifest says",
+                                "the files are right: the step can be loaded without it",
+                                "'%.400s'", path);
+        atomic_fetch_add(task->files_done, status == 0);
+    }
+    stk_free(index.data);
+    stk_free(path);
+    return status;
+}
+
 int stk_task_repair(const struct stk_checkpoint_task *task, struct stoker_error *error)
 {
     struct stk_checkpoint_place place = {0};
@@ -179,6 +238,7 @@ int stk_task_repair(const struct stk_checkpoint_task *task, struct stoker_error 
                      manifest->files[i].name);
         }
     }
+    status = status < 0 ? status : repair_index(task, &place, manifest, error);
     if (status == 0 && !valid) {
         status = write_manifest(&place, manifest, error);
         atomic_fetch_add(task->files, 1);

@@ -39,8 +39,8 @@ int stk_step_manifest_parse(struct stk_step_manifest *manifest, struct stk_view 
                             struct stoker_error *error);
 void stk_step_manifest_deinit(struct stk_step_manifest *manifest); /* zeroed is allowed */
 /* Returns 0 and sets *text_out (free with stk_free) to the manifest of *manifest; values NULL: {}.
- * STOKER_ERROR_ARGUMENT if values is no JSON object; STOKER_ERROR_LIMIT if there are too many files,
- * so that no reader would take the text. */
+ * STOKER_ERROR_ARGUMENT if values is no JSON object; STOKER_ERROR_LIMIT if there are too many
+ * files, so that no reader would take the text. */
 int stk_step_manifest_text(const struct stk_step_manifest *manifest, char **text_out,
                            size_t *bytes_out, struct stoker_error *error);
 /* Sets *number_out to a number of the values. Returns false if there is none of this name. */

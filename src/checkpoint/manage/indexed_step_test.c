@@ -1,7 +1,9 @@
 /* Goal: a step with an index of names is opened without the headers of its files, which are read
- * and verified when a tensor is needed; a step whose index is missing or damaged is complete.
+ * and verified when a tensor is needed; a step whose index is missing or damaged is complete, and
+ * a repair writes the index again.
  * Method: steps of one and two ranks with more tensors than the limit, opened with and without
- * their index. Covers step_index.c, step_files.c. */
+ * their index. Covers step_index.c, step_files.c,
+ * repair_step.c. */
 #include "base/mem.h"
 #include "checkpoint/read/checkpoint.h"
 #include "test/t.h"
@@ -160,6 +162,52 @@ static void test_damage(void)
     flip(second, 200000);
 }
 
+static void run_task(uint32_t action, const char *from, const char *to, uint64_t *files_out)
+{
+    struct stoker_checkpoint_task_options options = {.struct_size = sizeof options,
+                                                     .action = action,
+                                                     .source = from,
+                                                     .destination = to,
+                                                     .step = 2,
+                                                     .destination_step = 2};
+    struct stoker_checkpoint_progress progress = {.struct_size = sizeof progress};
+    struct stoker_checkpoint_task *task = NULL;
+    struct stoker_error error = {0};
+    int status = stoker_checkpoint_task_open(&task, engine, &options, &error);
+
+    while (status >= 0 &&
+           (status = stoker_checkpoint_task_next(task, 1000, &progress, &error)) == 1) {
+    }
+    T_EQ("task", status, 0);
+    T_STR("error", error.where, "");
+    stoker_checkpoint_task_close(task);
+    *files_out = progress.files_done;
+}
+
+/* A repair writes an index that is damaged or missing again, with the same bytes. */
+static void test_repair(void)
+{
+    char other[80], path[200];
+    uint64_t files;
+
+    snprintf(other, sizeof other, "%s/other", folder);
+    snprintf(path, sizeof path, "%s/step-0000000002/stoker.index", folder);
+    run_task(STOKER_CHECKPOINT_COPY, folder, other, &files);
+    T_EQ("files", files, 2);
+    flip("step-0000000002/stoker.index", 100000);
+    run_task(STOKER_CHECKPOINT_REPAIR, other, folder, &files);
+    T_EQ("only the index", files, 1);
+    stoker_checkpoint_close(open_step(2, true));
+    T_EQ("no index", unlink(path), 0);
+    run_task(STOKER_CHECKPOINT_REPAIR, other, folder, &files);
+    T_EQ("only the index", files, 1);
+    stoker_checkpoint_close(open_step(2, true));
+    run_task(STOKER_CHECKPOINT_REPAIR, other, folder, &files);
+    T_EQ("nothing to repair", files, 0);
+    T_EQ("remove", stoker_checkpoint_remove(engine, other, 2, NULL), 0);
+    T_EQ("empty", rmdir(other), 0);
+}
+
 int main(void)
 {
     struct stoker_engine_options options = {
@@ -182,6 +230,7 @@ int main(void)
     test_step(1, true);
     test_step(2, true);
     test_damage();
+    test_repair();
     flip("step-0000000001/stoker.index", 100000); /* without it, all headers are read */
     test_step(1, false);
     snprintf(path, sizeof path, "%s/step-0000000002/stoker.index", folder);

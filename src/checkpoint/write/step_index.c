@@ -1,5 +1,6 @@
-/* Writes the index of names of a step, before its manifest. The index is derived: without it,
- * readers read all headers. So a failure here only leaves it out. */
+/* Makes the index of names of a step, and writes it before the manifest. The index is derived:
+ * without it, readers read all headers. So a step that is written does without it after a failure.
+ */
 #include "base/crypto/sha256_many.h"
 #include "base/mem.h"
 #include "checkpoint/layout/name_index.h"
@@ -19,7 +20,7 @@ struct names {
 struct indexing {
     const struct stk_checkpoint_place *place;
     const struct stk_step_manifest *manifest;
-    char folder[STK_PLACE_NAME_BYTES];
+    const char *folder;            /* NULL: the place is that of the step */
     struct names *names;           /* owned: of each file */
     _Atomic uint64_t header_bytes; /* of all files, without their hashes */
 };
@@ -123,18 +124,20 @@ static int read_names(void *context, uint64_t number, struct stoker_error *error
     return status;
 }
 
-/* Makes the index of all names. Returns the number of names. */
-static uint64_t make_index(const struct indexing *indexing, uint8_t **data, uint64_t *bytes)
+/* Makes the index of all names. */
+static int make_index(const struct indexing *indexing, struct stk_checkpoint_index *index,
+                      struct stoker_error *error)
 {
-    uint64_t files = indexing->manifest->file_count, count = 0, at = 0;
+    uint64_t files = indexing->manifest->file_count, at = 0;
     uint64_t *counts = stk_alloc(files, sizeof *counts);
     struct stk_named_tensor *names;
+    int status;
 
     for (uint64_t i = 0; counts && i < files; i++) {
         counts[i] = indexing->names[i].count;
-        count += counts[i];
+        index->names += counts[i];
     }
-    names = stk_alloc(count + 1, sizeof *names);
+    names = stk_alloc(index->names + 1, sizeof *names);
     for (uint64_t i = 0; names && i < files; i++) {
         const char *name = indexing->names[i].text;
 
@@ -144,55 +147,81 @@ static uint64_t make_index(const struct indexing *indexing, uint8_t **data, uint
             name += strlen(name) + 1;
         }
     }
-    if (!counts || !names ||
-        stk_name_index_make(&(struct stk_name_index_input){names, count, counts, files}, data,
-                            bytes, NULL) < 0) {
-        *data = NULL;
-    }
+    status = counts && names
+                 ? stk_name_index_make(
+                       &(struct stk_name_index_input){names, index->names, counts, files},
+                       &index->data, &index->bytes, error)
+                 : stk_fail_memory(error, "index of names");
     stk_free(names);
     stk_free(counts);
-    return count;
+    return status;
+}
+
+int stk_checkpoint_make_index(const struct stk_checkpoint_place *place, const char *folder,
+                              struct stoker_engine *engine,
+                              const struct stk_step_manifest *manifest,
+                              struct stk_checkpoint_index *index, struct stoker_error *error)
+{
+    struct indexing indexing = {.place = place, .manifest = manifest, .folder = folder};
+    int status;
+
+    *index = (struct stk_checkpoint_index){0};
+    indexing.names = stk_alloc(manifest->file_count, sizeof *indexing.names);
+    status = indexing.names
+                 ? stk_engine_parallel(engine, manifest->file_count, read_names, &indexing, error)
+                 : stk_fail_memory(error, "index of names");
+    status = status < 0 ? status : make_index(&indexing, index, error);
+    for (uint64_t i = 0; indexing.names && i < manifest->file_count; i++) {
+        stk_free(indexing.names[i].text);
+    }
+    stk_free(indexing.names);
+    return status;
+}
+
+/* Whether a step has so many tensors that it needs an index. If the number is unknown, the lengths
+ * of the headers say whether it may be so. */
+static bool is_large(const struct stk_checkpoint_place *place, const char *folder,
+                     struct stoker_engine *engine, const struct stk_step_manifest *manifest)
+{
+    struct indexing indexing = {.place = place, .manifest = manifest, .folder = folder};
+
+    return manifest->tensors > 0 ? manifest->tensors >= STK_NAME_INDEX_TENSORS_MIN
+                                 : stk_engine_parallel(engine, manifest->file_count, measure_file,
+                                                       &indexing, NULL) == 0 &&
+                                       atomic_load(&indexing.header_bytes) >=
+                                           STK_NAME_INDEX_TENSORS_MIN * ENTRY_BYTES_MIN;
 }
 
 void stk_checkpoint_index_step(const struct stk_checkpoint_place *place,
                                struct stoker_engine *engine, struct stk_step_manifest *manifest,
                                const char *id)
 {
-    struct indexing indexing = {.place = place, .manifest = manifest};
-    uint64_t bytes = 0;
-    uint8_t *data = NULL;
-    char *path = NULL;
+    char folder[STK_PLACE_NAME_BYTES];
+    struct stk_checkpoint_index index;
+    struct stk_view view;
+    char *path;
 
     manifest->index = (struct stoker_checkpoint_part){0};
-    if (manifest->tensors > 0 && manifest->tensors < STK_NAME_INDEX_TENSORS_MIN) {
+    if (place->remote) {
+        stk_place_step_name(manifest->step, folder);
+    } else {
+        stk_place_part_name(manifest->step, id, STK_PLACE_PART_SUFFIX, folder);
+    }
+    if (!is_large(place, folder, engine, manifest) ||
+        stk_checkpoint_make_index(place, folder, engine, manifest, &index, NULL) < 0) {
         return;
     }
-    if (place->remote) {
-        stk_place_step_name(manifest->step, indexing.folder);
-    } else {
-        stk_place_part_name(manifest->step, id, STK_PLACE_PART_SUFFIX, indexing.folder);
+    snprintf(manifest->index.name, sizeof manifest->index.name, "%s%.32s%s",
+             place->remote ? STK_PLACE_INDEX_PREFIX : STK_NAME_INDEX_NAME, place->remote ? id : "",
+             place->remote ? ".stoker" : "");
+    manifest->index.bytes = index.bytes;
+    stk_sha256_one(index.data, index.bytes, manifest->index.root);
+    view = (struct stk_view){index.data, index.bytes};
+    path = stk_place_path(place, folder, manifest->index.name);
+    if (index.names < STK_NAME_INDEX_TENSORS_MIN || !path ||
+        stk_place_write(place, path, view, false, NULL) < 0) {
+        manifest->index = (struct stoker_checkpoint_part){0};
     }
-    indexing.names = stk_alloc(manifest->file_count, sizeof *indexing.names);
-    if (indexing.names &&
-        stk_engine_parallel(engine, manifest->file_count, measure_file, &indexing, NULL) == 0 &&
-        atomic_load(&indexing.header_bytes) >= STK_NAME_INDEX_TENSORS_MIN * ENTRY_BYTES_MIN &&
-        stk_engine_parallel(engine, manifest->file_count, read_names, &indexing, NULL) == 0 &&
-        make_index(&indexing, &data, &bytes) >= STK_NAME_INDEX_TENSORS_MIN && data) {
-        snprintf(manifest->index.name, sizeof manifest->index.name, "%s%.32s%s",
-                 place->remote ? STK_PLACE_INDEX_PREFIX : STK_NAME_INDEX_NAME,
-                 place->remote ? id : "", place->remote ? ".stoker" : "");
-        manifest->index.bytes = bytes;
-        stk_sha256_one(data, bytes, manifest->index.root);
-        path = stk_place_path(place, indexing.folder, manifest->index.name);
-        if (!path ||
-            stk_place_write(place, path, (struct stk_view){data, bytes}, false, NULL) < 0) {
-            manifest->index = (struct stoker_checkpoint_part){0};
-        }
-    }
-    for (uint64_t i = 0; indexing.names && i < manifest->file_count; i++) {
-        stk_free(indexing.names[i].text);
-    }
-    stk_free(indexing.names);
-    stk_free(data);
+    stk_free(index.data);
     stk_free(path);
 }

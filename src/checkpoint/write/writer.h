@@ -140,8 +140,19 @@ void stk_sink_close(struct stk_checkpoint_sink *sink);
 int stk_checkpoint_commit_step(const struct stk_checkpoint_place *place,
                                const struct stk_step_manifest *manifest, const char *id,
                                struct stoker_error *error);
-/* step_index.c: if the step has many tensors, writes their index and names it in the manifest. Its
- * files are written already. A failure only leaves the index out. */
+/* step_index.c. The bytes of an index of names. */
+struct stk_checkpoint_index {
+    uint8_t *data; /* owned */
+    uint64_t bytes, names;
+};
+/* Makes the index of a step from the headers of its files. folder: where they are in the place;
+ * NULL: the place is the folder of the step. Free data with stk_free. */
+int stk_checkpoint_make_index(const struct stk_checkpoint_place *place, const char *folder,
+                              struct stoker_engine *engine,
+                              const struct stk_step_manifest *manifest,
+                              struct stk_checkpoint_index *index, struct stoker_error *error);
+/* If the step has many tensors, writes their index and names it in the manifest. Its files are
+ * written already. A failure only leaves the index out. */
 void stk_checkpoint_index_step(const struct stk_checkpoint_place *place,
                                struct stoker_engine *engine, struct stk_step_manifest *manifest,
                                const char *id);
