@@ -218,12 +218,7 @@ static int add_small(struct zip *zip, const char *name, const void *data, size_t
     return status < 0 ? status : end(zip, &member);
 }
 
-static void begin_tensor(struct zip *zip, uint64_t output, struct member *member)
-{
-    snprintf(member->name, sizeof member->name, FOLDER "/data/%" PRIu64, output);
-    begin(zip, member);
-}
-
+/* block: for its data; NULL: only the length is wanted. */
 static int add_tensor(struct zip *zip, struct stk_convert_plan *plan, uint64_t output,
                       uint8_t *block)
 {
@@ -231,8 +226,12 @@ static int add_tensor(struct zip *zip, struct stk_convert_plan *plan, uint64_t o
     struct member member;
     int status = 0;
 
-    begin_tensor(zip, output, &member);
-    for (uint64_t at = 0; status == 0 && at < bytes; at += BLOCK_BYTES) {
+    snprintf(member.name, sizeof member.name, FOLDER "/data/%" PRIu64, output);
+    begin(zip, &member);
+    if (!block) {
+        member.bytes = bytes;
+    }
+    for (uint64_t at = 0; block && status == 0 && at < bytes; at += BLOCK_BYTES) {
         uint64_t part = stk_min(bytes - at, BLOCK_BYTES);
 
         status = stk_convert_read(plan, output, at, block, part, zip->error);
@@ -275,42 +274,40 @@ static int write_directory(struct zip *zip)
     return status < 0 ? status : put(zip, at + bytes, records, sizeof records);
 }
 
-static int write_members(struct zip *zip, struct stk_convert_plan *plan,
-                         const struct stk_json_text *pickle)
+static int add_members(struct zip *zip, struct stk_convert_plan *plan,
+                       const struct stk_json_text *pickle, uint8_t *block)
 {
-    uint8_t *block = stk_pages_alloc(BLOCK_BYTES);
-    int status = block ? 0 : stk_fail_memory(zip->error, "a block of a conversion");
+    int status = add_small(zip, "data.pkl", pickle->text, pickle->bytes);
 
-    status = status < 0 ? status : add_small(zip, "data.pkl", pickle->text, pickle->bytes);
     status = status < 0 ? status : add_small(zip, "byteorder", "little", 6);
     for (uint64_t i = 0; status == 0 && i < plan->outputs.count; i++) {
         status = add_tensor(zip, plan, i, block);
     }
     status = status < 0 ? status : add_small(zip, "version", "3\n", 2);
-    status = status < 0 ? status : write_directory(zip);
-    if (block) {
-        stk_pages_free(block, BLOCK_BYTES);
+    return status < 0 ? status : write_directory(zip);
+}
+
+static int write_members(struct zip *zip, struct stk_convert_plan *plan,
+                         const struct stk_json_text *pickle)
+{
+    uint8_t *block = stk_pages_alloc(BLOCK_BYTES);
+    int status;
+
+    if (!block) {
+        return stk_fail_memory(zip->error, "a block of a conversion");
     }
+    status = add_members(zip, plan, pickle, block);
+    stk_pages_free(block, BLOCK_BYTES);
     return status;
 }
 
-/* The length of the archive: the same members, without their data. */
-static uint64_t archive_bytes(const struct stk_convert_plan *plan,
-                              const struct stk_json_text *pickle, struct stoker_error *error)
+/* The length of the archive: the same members, without their data. 0: no memory. */
+static uint64_t archive_bytes(struct stk_convert_plan *plan, const struct stk_json_text *pickle,
+                              struct stoker_error *error)
 {
     struct zip zip = {.error = error};
-    int status = add_small(&zip, "data.pkl", pickle->text, pickle->bytes);
+    int status = add_members(&zip, plan, pickle, NULL);
 
-    status = status < 0 ? status : add_small(&zip, "byteorder", "little", 6);
-    for (uint64_t i = 0; status == 0 && i < plan->outputs.count; i++) {
-        struct member member;
-
-        begin_tensor(&zip, i, &member);
-        member.bytes = plan->outputs.tensors[i].bytes;
-        status = end(&zip, &member);
-    }
-    status = status < 0 ? status : add_small(&zip, "version", "3\n", 2);
-    status = status < 0 ? status : write_directory(&zip);
     stk_json_text_deinit(&zip.directory);
     return status < 0 ? 0 : zip.at;
 }
