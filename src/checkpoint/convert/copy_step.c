@@ -1,24 +1,11 @@
 /* Copies a step to another place. */
-#include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "checkpoint/convert/task.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <string.h>
-
-int stk_task_make_id(char id[STK_PLACE_ID_BYTES_MAX + 1], struct stoker_error *error)
-{
-    uint8_t random[8];
-
-    if (RAND_bytes(random, sizeof random) != 1) {
-        return stk_fail(error, -EIO, "there are no random numbers", "check the machine", "copy");
-    }
-    stk_hex(random, sizeof random, id);
-    return 0;
-}
 
 int stk_task_open_step(const struct stk_checkpoint_task *task, const char *path,
                        struct stoker_checkpoint **source_out, struct stoker_error *error)
@@ -53,10 +40,7 @@ static void name_sink(struct stk_checkpoint_sink *sink, const struct stk_checkpo
     sink->ranks = (uint32_t)source->file_count;
     sink->file_bytes[STK_SAVE_SHARD] = source->files[index].bytes;
     snprintf(sink->id, sizeof sink->id, "%s", id);
-    snprintf(sink->names[STK_SAVE_SHARD], sizeof sink->names[0],
-             place->remote ? STK_PLACE_SHARD_PREFIX "%05u-%s" STK_PLACE_SHARD_SUFFIX
-                           : STK_PLACE_SHARD_PREFIX "%05u%.0s" STK_PLACE_SHARD_SUFFIX,
-             sink->rank, id);
+    stk_place_file_name(place, STK_PLACE_SHARD_PREFIX, sink->rank, id, sink->names[STK_SAVE_SHARD]);
 }
 
 static int copy_files(const struct stk_checkpoint_task *task,
@@ -66,7 +50,7 @@ static int copy_files(const struct stk_checkpoint_task *task,
 {
     struct stk_step_manifest manifest = source->manifest;
     char id[STK_PLACE_ID_BYTES_MAX + 1];
-    int status = stk_task_make_id(id, error);
+    int status = stk_place_make_id(id, error);
 
     manifest.files = stk_alloc(source->file_count + 1, sizeof *manifest.files);
     if (!manifest.files) {

@@ -88,7 +88,7 @@ static int replace_file(const struct stk_checkpoint_task *task,
     struct stk_checkpoint_sink sink = {.place = place, .ranks = 1, .single = true};
     struct stk_file_copy copy = {.task = task, .source = source, .sink = &sink};
     uint64_t other = 0;
-    int status = stk_task_make_id(sink.id, error);
+    int status = stk_place_make_id(sink.id, error);
 
     while (other < source->file_count &&
            memcmp(source->manifest.files[other].root, part->root, 32) != 0) {

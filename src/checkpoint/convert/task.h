@@ -39,7 +39,6 @@ struct stk_file_copy {
 /* Copies all blocks and finishes the sink. Returns STOKER_ERROR_CORRUPT with the place of a leaf
  * that is damaged in all copies. */
 int stk_task_copy_file(struct stk_file_copy *copy, struct stoker_error *error);
-int stk_task_make_id(char id[STK_PLACE_ID_BYTES_MAX + 1], struct stoker_error *error);
 /* Opens a step of stoker, and refuses other checkpoints. */
 int stk_task_open_step(const struct stk_checkpoint_task *task, const char *path,
                        struct stoker_checkpoint **source_out, struct stoker_error *error);

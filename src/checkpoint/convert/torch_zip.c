@@ -321,7 +321,7 @@ static int write_object(struct stk_convert_plan *plan, struct stk_io *io, const 
     struct zip zip = {.io = io, .sink = &sink, .error = error};
     char *folder = stk_strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
     bool parts;
-    int status = folder ? stk_task_make_id(sink.id, error) : stk_fail_memory(error, "'%s'", path);
+    int status = folder ? stk_place_make_id(sink.id, error) : stk_fail_memory(error, "'%s'", path);
 
     if (status == 0 && (!slash || strlen(slash + 1) == 0 ||
                         strlen(slash + 1) >= sizeof sink.names[STK_SAVE_SHARD])) {

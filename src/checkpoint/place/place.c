@@ -1,6 +1,7 @@
 /* Names of a place for checkpoints, and its small files. */
 #include "checkpoint/place/place.h"
 
+#include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "io/atomic_file.h"
 #include "io/clock.h"
@@ -11,6 +12,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <openssl/rand.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,11 +113,24 @@ const char *stk_place_part_name(uint64_t step, const char *id, const char *suffi
     return name;
 }
 
-const char *stk_place_shared_name(uint32_t rank, char name[STK_PLACE_NAME_BYTES])
+const char *stk_place_file_name(const struct stk_checkpoint_place *place, const char *prefix,
+                                uint32_t rank, const char *id, char name[STK_PLACE_FILE_BYTES])
 {
-    snprintf(name, STK_PLACE_NAME_BYTES, STK_PLACE_SHARED_PREFIX "%05u" STK_PLACE_SHARD_SUFFIX,
-             rank);
+    snprintf(name, STK_PLACE_FILE_BYTES, "%s%05u%s%.*s" STK_PLACE_SHARD_SUFFIX, prefix, rank,
+             place->remote ? "-" : "", place->remote ? (int)STK_PLACE_ID_BYTES_MAX : 0, id);
     return name;
+}
+
+int stk_place_make_id(char id[STK_PLACE_ID_BYTES_MAX + 1], struct stoker_error *error)
+{
+    uint8_t random[8];
+
+    if (RAND_bytes(random, sizeof random) != 1) {
+        return stk_fail(error, -EIO, "there are no random numbers", "check the machine",
+                        "id of a save");
+    }
+    stk_hex(random, sizeof random, id);
+    return 0;
 }
 
 /* Makes a folder, and makes its name durable if it is new. */

@@ -17,6 +17,7 @@
 #include <errno.h>
 
 #define STK_PLACE_NAME_BYTES 96u
+#define STK_PLACE_FILE_BYTES 80u /* as in struct stoker_checkpoint_part */
 #define STK_PLACE_ID_BYTES_MAX 32u
 #define STK_PLACE_PART_SUFFIX ".part"
 #define STK_PLACE_LOCK_SUFFIX ".lock"
@@ -53,8 +54,12 @@ bool stk_place_parse_step(const char *name, const char *suffix, uint64_t *step_o
 /* The hidden name of a save: .stoker-STEP-ID followed by a suffix. */
 const char *stk_place_part_name(uint64_t step, const char *id, const char *suffix,
                                 char name[STK_PLACE_NAME_BYTES]);
-/* Writes the name of the shared file of a rank, and returns it. */
-const char *stk_place_shared_name(uint32_t rank, char name[STK_PLACE_NAME_BYTES]);
+/* Writes the name of a file of a rank, and returns it. In a store it has the id of the save, too,
+ * so that no other save replaces it. */
+const char *stk_place_file_name(const struct stk_checkpoint_place *place, const char *prefix,
+                                uint32_t rank, const char *id, char name[STK_PLACE_FILE_BYTES]);
+/* Makes an id that no other save has. Returns 0 or -EIO: there are no random numbers. */
+int stk_place_make_id(char id[STK_PLACE_ID_BYTES_MAX + 1], struct stoker_error *error);
 /* Makes the root and its parents, each synced. Does nothing in a store. */
 int stk_place_make_root(const struct stk_checkpoint_place *place, struct stoker_error *error);
 

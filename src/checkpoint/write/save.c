@@ -1,5 +1,4 @@
 /* A save: starts its threads, copies the caller's tensors, and reports the result. */
-#include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/text/text_match.h"
@@ -8,7 +7,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -83,8 +81,7 @@ static int init_sink(struct stoker_checkpoint_save *save,
                      struct stoker_error *error)
 {
     struct stk_checkpoint_sink *sink = &save->sink;
-    char shared[STK_PLACE_NAME_BYTES];
-    uint8_t random[8];
+    int status = 0;
 
     sink->place = &save->writer->place;
     sink->step = options->step;
@@ -95,26 +92,20 @@ static int init_sink(struct stoker_checkpoint_save *save,
         sink->file_bytes[i] =
             save->files[i].layout.header_bytes + save->files[i].layout.buffer_bytes;
     }
-    snprintf(sink->names[STK_SAVE_SHARED], sizeof sink->names[0], "%.79s",
-             stk_place_shared_name(options->rank, shared));
     if (options->save_id) {
         snprintf(sink->id, sizeof sink->id, "%s", options->save_id);
-    } else if (RAND_bytes(random, sizeof random) == 1) {
-        stk_hex(random, sizeof random, sink->id);
     } else {
-        return stk_fail(error, -EIO, "there are no random numbers", "check the machine",
-                        "checkpoint");
+        status = stk_place_make_id(sink->id, error);
     }
+    stk_place_file_name(sink->place, STK_PLACE_SHARED_PREFIX, sink->rank, sink->id,
+                        sink->names[STK_SAVE_SHARED]);
     if (options->file) {
         snprintf(sink->names[STK_SAVE_SHARD], sizeof sink->names[0], "%s", options->file);
-    } else if (sink->place->remote) {
-        snprintf(sink->names[STK_SAVE_SHARD], sizeof sink->names[0],
-                 STK_PLACE_SHARD_PREFIX "%05u-%s" STK_PLACE_SHARD_SUFFIX, sink->rank, sink->id);
     } else {
-        snprintf(sink->names[STK_SAVE_SHARD], sizeof sink->names[0],
-                 STK_PLACE_SHARD_PREFIX "%05u" STK_PLACE_SHARD_SUFFIX, sink->rank);
+        stk_place_file_name(sink->place, STK_PLACE_SHARD_PREFIX, sink->rank, sink->id,
+                            sink->names[STK_SAVE_SHARD]);
     }
-    return 0;
+    return status;
 }
 
 /* Lays out a file with some of the tensors. numbers: those that the caller gave them. */

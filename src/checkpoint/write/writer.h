@@ -102,7 +102,7 @@ struct stk_checkpoint_sink {
     uint64_t file_bytes[STK_SAVE_FILES]; /* 0: there is no such file */
     uint32_t rank, ranks;
     char id[STK_PLACE_ID_BYTES_MAX + 1];
-    char names[STK_SAVE_FILES][80];
+    char names[STK_SAVE_FILES][STK_PLACE_FILE_BYTES];
     bool single;                                /* a file without a step */
     char *folder, *final, *lock_path;           /* owned. A folder: .part, the final name */
     char *paths[STK_SAVE_FILES];                /* owned: in .part; a store: the URL */
