@@ -120,18 +120,9 @@ static int replace_file(const struct stk_checkpoint_task *task,
 static int read_manifest(const struct stk_checkpoint_place *place, struct stk_step_manifest *own,
                          bool *valid_out, struct stoker_error *error)
 {
-    char *path = stk_place_path(place, NULL, STK_STEP_MANIFEST_NAME);
-    uint8_t *text = NULL;
-    size_t bytes = 0;
-    int status =
-        path ? stk_place_read(place, path, STK_STEP_MANIFEST_BYTES_MAX, &text, &bytes, error)
-             : stk_fail_memory(error, "repair of a checkpoint");
+    int status = stk_place_read_manifest(place, NULL, own, NULL, error);
 
-    status =
-        status < 0 ? status : stk_step_manifest_parse(own, (struct stk_view){text, bytes}, error);
     *valid_out = status == 0;
-    stk_free(text);
-    stk_free(path);
     return stk_place_is_absent(status) || stk_checkpoint_is_damage(status) ? 0 : status;
 }
 

@@ -217,6 +217,32 @@ int stk_place_read(const struct stk_checkpoint_place *place, const char *path, u
     return 0;
 }
 
+int stk_place_read_manifest(const struct stk_checkpoint_place *place, const char *folder,
+                            struct stk_step_manifest *manifest, bool *read_out,
+                            struct stoker_error *error)
+{
+    char *path = stk_place_path(place, folder, STK_STEP_MANIFEST_NAME);
+    uint8_t *text = NULL;
+    size_t bytes = 0;
+    int status =
+        path ? stk_place_read(place, path, STK_STEP_MANIFEST_BYTES_MAX, &text, &bytes, error)
+             : stk_fail_memory(error, "manifest");
+
+    *manifest = (struct stk_step_manifest){0};
+    if (read_out) {
+        *read_out = status == 0;
+    }
+    if (status == 0) {
+        status = stk_step_manifest_parse(manifest, (struct stk_view){text, bytes}, error);
+        if (status < 0) {
+            stk_error_set_location(error, path, 0, NULL);
+        }
+    }
+    stk_free(text);
+    stk_free(path);
+    return status;
+}
+
 int stk_place_write(const struct stk_checkpoint_place *place, const char *path,
                     struct stk_view bytes, bool if_absent, struct stoker_error *error)
 {

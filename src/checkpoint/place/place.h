@@ -12,6 +12,7 @@
 #ifndef CHECKPOINT_PLACE_PLACE_H
 #define CHECKPOINT_PLACE_PLACE_H
 
+#include "checkpoint/layout/step_manifest.h"
 #include "io/io.h"
 
 #include <errno.h>
@@ -66,6 +67,12 @@ int stk_place_make_root(const struct stk_checkpoint_place *place, struct stoker_
 /* Reads a file of at most bytes_max. Free *data_out with stk_free. */
 int stk_place_read(const struct stk_checkpoint_place *place, const char *path, uint64_t bytes_max,
                    uint8_t **data_out, size_t *bytes_out, struct stoker_error *error);
+/* Reads the manifest of a step. folder: that of the step; NULL: the place is this folder.
+ * read_out: set to whether the text was read, so that an error is one of its content; NULL is
+ * allowed. Free *manifest with stk_step_manifest_deinit. */
+int stk_place_read_manifest(const struct stk_checkpoint_place *place, const char *folder,
+                            struct stk_step_manifest *manifest, bool *read_out,
+                            struct stoker_error *error);
 /* Writes a small file atomically: a synced file with a rename, or one request. if_absent: -EEXIST
  * if there is one (stores: unless it has the same bytes). */
 int stk_place_write(const struct stk_checkpoint_place *place, const char *path,

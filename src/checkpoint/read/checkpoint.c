@@ -189,29 +189,17 @@ static int open_files(struct stoker_checkpoint *checkpoint, bool quick, struct s
 
 static int read_manifest(struct stoker_checkpoint *checkpoint, struct stoker_error *error)
 {
-    char *path = stk_place_path(&checkpoint->place, NULL, STK_STEP_MANIFEST_NAME);
+    const struct stk_checkpoint_place *place = &checkpoint->place;
     const char *name = strrchr(checkpoint->path, '/');
-    uint8_t *text = NULL;
-    size_t bytes = 0;
     uint64_t step;
-    int status = path ? stk_place_read(&checkpoint->place, path, STK_STEP_MANIFEST_BYTES_MAX, &text,
-                                       &bytes, error)
-                      : stk_fail_memory(error, "checkpoint");
+    int status = stk_place_read_manifest(place, NULL, &checkpoint->manifest, NULL, error);
 
-    if (status == 0) {
-        status =
-            stk_step_manifest_parse(&checkpoint->manifest, (struct stk_view){text, bytes}, error);
-        if (status < 0) {
-            stk_error_set_location(error, path, 0, NULL);
-        }
-    }
     if (status == 0 && stk_place_parse_step(name ? name + 1 : checkpoint->path, "", &step) &&
         step != checkpoint->manifest.step) {
         status = stk_fail(error, STOKER_ERROR_CORRUPT, "the manifest is that of another step",
-                          OTHER, "'%.400s' says step %" PRIu64, path, checkpoint->manifest.step);
+                          OTHER, "'%.400s/" STK_STEP_MANIFEST_NAME "' says step %" PRIu64,
+                          place->root, checkpoint->manifest.step);
     }
-    stk_free(text);
-    stk_free(path);
     return status;
 }
 

@@ -11,22 +11,17 @@
 
 /* Returns 1 if the step has a valid manifest and all its files, by their lengths; 0 if not; or the
  * error of reading. */
-static int is_committed(const struct stk_checkpoint_place *place, const char *folder,
-                        const char *manifest_path)
+static int is_committed(const struct stk_checkpoint_place *place, const char *folder)
 {
     struct stk_step_manifest manifest;
-    uint8_t *text = NULL;
-    size_t bytes;
-    int status =
-        stk_place_read(place, manifest_path, STK_STEP_MANIFEST_BYTES_MAX, &text, &bytes, NULL);
+    bool was_read;
+    int status = stk_place_read_manifest(place, folder, &manifest, &was_read, NULL);
 
-    if (status < 0) {
+    if (status < 0 && !was_read) {
         return stk_place_is_absent(status) ? 0 : status;
     }
-    status = stk_step_manifest_parse(&manifest, (struct stk_view){text, bytes}, NULL);
-    stk_free(text);
     if (status < 0) { /* that of a later version is not ours to replace */
-        return status == STOKER_ERROR_UNSUPPORTED;
+        return status == STOKER_ERROR_UNSUPPORTED ? 1 : status == -ENOMEM ? status : 0;
     }
     for (uint64_t i = 0; status == 0 && i < manifest.file_count; i++) {
         status = stk_place_check_file(place, folder, manifest.files[i].name,
@@ -43,7 +38,7 @@ int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64
 {
     char name[STK_PLACE_NAME_BYTES];
     char *path = stk_place_path(place, stk_place_step_name(step, name), STK_STEP_MANIFEST_NAME);
-    int status = path ? is_committed(place, name, path) : -ENOMEM;
+    int status = path ? is_committed(place, name) : -ENOMEM;
 
     if (status == 1) {
         status = stk_fail_errno(error, EEXIST, "this step is committed already",

@@ -155,25 +155,17 @@ void stk_shared_remember(struct stoker_checkpoint_save *save)
 static bool find_part(const struct stk_checkpoint_place *place, const char *folder,
                       const char *name, uint64_t bytes, uint8_t root[32])
 {
-    char *path = stk_place_path(place, folder, STK_STEP_MANIFEST_NAME);
-    struct stk_step_manifest manifest = {0};
-    uint8_t *text = NULL;
-    size_t text_bytes = 0;
+    struct stk_step_manifest manifest;
     bool found = false;
-    int status =
-        path ? stk_place_read(place, path, STK_STEP_MANIFEST_BYTES_MAX, &text, &text_bytes, NULL)
-             : -ENOMEM;
 
-    if (status == 0 &&
-        stk_step_manifest_parse(&manifest, (struct stk_view){text, text_bytes}, NULL) == 0) {
-        for (uint64_t i = 0; !found && i < manifest.file_count; i++) {
-            found = strcmp(manifest.files[i].name, name) == 0 && manifest.files[i].bytes == bytes;
-            memcpy(root, manifest.files[i].root, 32);
-        }
+    if (stk_place_read_manifest(place, folder, &manifest, NULL, NULL) < 0) {
+        return false;
+    }
+    for (uint64_t i = 0; !found && i < manifest.file_count; i++) {
+        found = strcmp(manifest.files[i].name, name) == 0 && manifest.files[i].bytes == bytes;
+        memcpy(root, manifest.files[i].root, 32);
     }
     stk_step_manifest_deinit(&manifest);
-    stk_free(text);
-    stk_free(path);
     return found;
 }
 
