@@ -140,6 +140,7 @@ static void test_byte_order(void)
     T_EQ("big32", stk_big32(bytes), 0x01820384);
     T_EQ("little16", stk_little16(bytes), 0x8201);
     T_EQ("little32", stk_little32(bytes), 0x84038201);
+    T_EQ("little, 3 bytes", stk_little(bytes, 3), 0x038201);
     stk_put_little32(back, 0x84038201);
     T_EQ("put", memcmp(back, bytes, 4), 0);
 }

@@ -26,6 +26,17 @@ static inline uint32_t stk_little32(const uint8_t *bytes)
     return stk_little16(bytes + 2) << 16 | stk_little16(bytes);
 }
 
+/* A number of at most 8 bytes. */
+static inline uint64_t stk_little(const uint8_t *bytes, uint32_t count)
+{
+    uint64_t value = 0;
+
+    for (uint32_t i = count; i-- > 0;) {
+        value = value << 8 | bytes[i];
+    }
+    return value;
+}
+
 static inline void stk_put_little32(uint8_t *bytes, uint32_t value)
 {
     for (int i = 0; i < 4; i++) {

@@ -1,6 +1,7 @@
 /* Magic numbers and names of formats that training data is stored in. */
 #include "base/text/file_kind.h"
 
+#include "base/byte_order.h"
 #include "base/crc.h"
 #include "base/text/text_match.h"
 
@@ -97,16 +98,6 @@ static const struct ending {
     {&rar, ".rar"},           {&safetensors, ".safetensors"},
 };
 
-static uint64_t little(const uint8_t *from, uint32_t bytes)
-{
-    uint64_t number = 0;
-
-    for (uint32_t i = bytes; i-- > 0;) {
-        number = number << 8 | from[i];
-    }
-    return number;
-}
-
 /* A record begins with its length and the masked CRC32C of the length (TensorFlow,
  * lib/io/record_writer.h). */
 static bool is_tfrecord(struct stk_view head)
@@ -117,7 +108,7 @@ static bool is_tfrecord(struct stk_view head)
         return false;
     }
     crc = stk_crc32c(0, head.data, 8);
-    return little(head.data + 8, 4) == (uint32_t)(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
+    return stk_little(head.data + 8, 4) == (uint32_t)(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
 }
 
 /* A message of the Arrow IPC stream: a continuation mark, the length of a flatbuffer, which is a
@@ -129,8 +120,8 @@ static bool is_arrow_stream(struct stk_view head)
     if (head.bytes < 12 || memcmp(head.data, "\xff\xff\xff\xff", 4) != 0) {
         return false;
     }
-    bytes = little(head.data + 4, 4);
-    return bytes > 0 && bytes % 8 == 0 && bytes < 1u << 26 && little(head.data + 8, 4) < bytes;
+    bytes = stk_little(head.data + 4, 4);
+    return bytes > 0 && bytes % 8 == 0 && bytes < 1u << 26 && stk_little(head.data + 8, 4) < bytes;
 }
 
 /* MDS: u32 samples, u32 offsets[samples + 1], a header of JSON. The first offset is where the
@@ -142,8 +133,8 @@ static bool is_mds(struct stk_view head)
     if (head.bytes < 16) {
         return false;
     }
-    count = little(head.data, 4);
-    first = little(head.data + 4, 4);
+    count = stk_little(head.data, 4);
+    first = stk_little(head.data + 4, 4);
     if (count == 0 || count > 1u << 24 || first <= 4 * (count + 2) || first > 1u << 26) {
         return false;
     }
@@ -153,7 +144,7 @@ static bool is_mds(struct stk_view head)
     }
     /* The header is behind these bytes: it is short, and the offsets increase. */
     for (uint64_t at = 8; at + 4 <= head.bytes; at += 4) {
-        if (little(head.data + at, 4) < little(head.data + at - 4, 4)) {
+        if (stk_little(head.data + at, 4) < stk_little(head.data + at - 4, 4)) {
             return false;
         }
     }
@@ -165,12 +156,12 @@ static bool is_beton(struct stk_view head)
 {
     uint64_t page;
 
-    if (head.bytes < 24 || little(head.data, 2) != 2) {
+    if (head.bytes < 24 || stk_little(head.data, 2) != 2) {
         return false;
     }
-    page = little(head.data + 4, 4);
-    return little(head.data + 2, 2) - 1 < 64 && page >= 4096 && (page & (page - 1)) == 0 &&
-           little(head.data + 16, 8) >= page;
+    page = stk_little(head.data + 4, 4);
+    return stk_little(head.data + 2, 2) - 1 < 64 && page >= 4096 && (page & (page - 1)) == 0 &&
+           stk_little(head.data + 16, 8) >= page;
 }
 
 static bool begins(const char *text, size_t bytes, const char *word)

@@ -61,9 +61,7 @@ static void add(struct pickler *p, const char *text)
 
 static void add_number(struct pickler *p, uint64_t number, uint32_t bytes)
 {
-    for (uint32_t i = 0; i < bytes; i++) {
-        stk_json_text_fill(p->out, (char)(number >> (8 * i)), 1);
-    }
+    stk_json_text_little(p->out, number, bytes);
 }
 
 static void add_text(struct pickler *p, const char *text, size_t bytes)

@@ -1,6 +1,7 @@
 /* Reads the directory of a zip archive. */
 #include "checkpoint/foreign/zip_archive.h"
 
+#include "base/byte_order.h"
 #include "base/mem.h"
 
 #include <inttypes.h>
@@ -15,16 +16,6 @@
 #define HEADER_BYTES 30u
 #define COMMENT_BYTES_MAX 65535u
 #define DAMAGED "copy the file again, or use another checkpoint"
-
-static uint64_t number(const uint8_t *data, size_t bytes)
-{
-    uint64_t value = 0;
-
-    for (size_t i = 0; i < bytes; i++) {
-        value |= (uint64_t)data[i] << (8 * i);
-    }
-    return value;
-}
 
 static int fail(const char *what, const char *name, struct stoker_error *error)
 {
@@ -48,10 +39,10 @@ static int read_end64(struct stk_foreign_source *source, uint64_t end, struct pl
         return 0;
     }
     status = stk_foreign_read(source, end - LOCATOR_BYTES, locator, sizeof locator, error);
-    if (status < 0 || number(locator, 4) != 0x07064b50) {
+    if (status < 0 || stk_little(locator, 4) != 0x07064b50) {
         return status;
     }
-    at = number(locator + 8, 8);
+    at = stk_little(locator + 8, 8);
     if (at > end - LOCATOR_BYTES || end - LOCATOR_BYTES - at < END64_BYTES) {
         return fail("the directory of the archive lies outside of it", NULL, error);
     }
@@ -59,12 +50,13 @@ static int read_end64(struct stk_foreign_source *source, uint64_t end, struct pl
     if (status < 0) {
         return status;
     }
-    if (number(record, 4) != 0x06064b50 || number(record + 24, 8) != number(record + 32, 8)) {
+    if (stk_little(record, 4) != 0x06064b50 ||
+        stk_little(record + 24, 8) != stk_little(record + 32, 8)) {
         return fail("the end of the archive is damaged", NULL, error);
     }
-    *place = (struct place){.count = number(record + 32, 8),
-                            .bytes = number(record + 40, 8),
-                            .offset = number(record + 48, 8),
+    *place = (struct place){.count = stk_little(record + 32, 8),
+                            .bytes = stk_little(record + 40, 8),
+                            .offset = stk_little(record + 48, 8),
                             .end = at};
     return 0;
 }
@@ -86,8 +78,8 @@ static int find_end(struct stk_foreign_source *source, uint64_t *end_out,
     for (uint64_t bytes = END_BYTES; status == 0; bytes = most) {
         status = stk_foreign_read(source, source->bytes - bytes, tail, bytes, error);
         for (uint64_t i = bytes - END_BYTES + 1; status == 0 && i-- > 0;) {
-            if (number(tail + i, 4) == 0x06054b50 &&
-                number(tail + i + 20, 2) == bytes - i - END_BYTES) {
+            if (stk_little(tail + i, 4) == 0x06054b50 &&
+                stk_little(tail + i + 20, 2) == bytes - i - END_BYTES) {
                 *end_out = source->bytes - bytes + i;
                 stk_free(tail);
                 return 0;
@@ -112,11 +104,11 @@ static int find_directory(struct stk_foreign_source *source, struct place *place
     if (status < 0) {
         return status;
     }
-    *place = (struct place){.count = number(record + 10, 2),
-                            .bytes = number(record + 12, 4),
-                            .offset = number(record + 16, 4),
+    *place = (struct place){.count = stk_little(record + 10, 2),
+                            .bytes = stk_little(record + 12, 4),
+                            .offset = stk_little(record + 16, 4),
                             .end = end};
-    if (number(record + 4, 4) != 0 || number(record + 8, 2) != place->count) {
+    if (stk_little(record + 4, 4) != 0 || stk_little(record + 8, 2) != place->count) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the archive has several parts",
                         "join them first", "'%.400s'", source->path);
     }
@@ -141,12 +133,12 @@ static bool read_extra(const uint8_t *extra, size_t bytes, uint64_t *const field
         needed = needed || *fields[i] == UINT32_MAX;
     }
     while (needed && bytes >= 4) {
-        size_t part = (size_t)number(extra + 2, 2);
+        size_t part = (size_t)stk_little(extra + 2, 2);
 
         if (part > bytes - 4) {
             return false;
         }
-        if (number(extra, 2) == 1) {
+        if (stk_little(extra, 2) == 1) {
             const uint8_t *at = extra + 4, *end = at + part;
 
             for (int i = 0; i < 3; i++) {
@@ -154,7 +146,7 @@ static bool read_extra(const uint8_t *extra, size_t bytes, uint64_t *const field
                     if (end - at < 8) {
                         return false;
                     }
-                    *fields[i] = number(at, 8);
+                    *fields[i] = stk_little(at, 8);
                     at += 8;
                 }
             }
@@ -169,7 +161,7 @@ static bool read_extra(const uint8_t *extra, size_t bytes, uint64_t *const field
 static int check_member(const uint8_t *entry, const struct stk_zip_archive_member *member,
                         uint64_t packed, struct stoker_error *error)
 {
-    uint64_t flags = number(entry + 8, 2), method = number(entry + 10, 2);
+    uint64_t flags = stk_little(entry + 8, 2), method = stk_little(entry + 10, 2);
 
     if (flags & 1) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a member of the archive is encrypted",
@@ -191,19 +183,19 @@ static int parse_entry(struct stk_view directory, size_t *at, struct stk_zip_arc
     size_t left = directory.bytes - *at, name_bytes, extra_bytes, all;
     uint64_t packed;
 
-    if (left < ENTRY_BYTES || number(entry, 4) != 0x02014b50) {
+    if (left < ENTRY_BYTES || stk_little(entry, 4) != 0x02014b50) {
         return fail("the directory of the archive is damaged", NULL, error);
     }
-    name_bytes = (size_t)number(entry + 28, 2);
-    extra_bytes = (size_t)number(entry + 30, 2);
-    all = ENTRY_BYTES + name_bytes + extra_bytes + (size_t)number(entry + 32, 2);
+    name_bytes = (size_t)stk_little(entry + 28, 2);
+    extra_bytes = (size_t)stk_little(entry + 30, 2);
+    all = ENTRY_BYTES + name_bytes + extra_bytes + (size_t)stk_little(entry + 32, 2);
     if (all > left || name_bytes == 0 || memchr(entry + ENTRY_BYTES, 0, name_bytes)) {
         return fail("the directory of the archive is damaged", NULL, error);
     }
-    member->crc = (uint32_t)number(entry + 16, 4);
-    packed = number(entry + 20, 4);
-    member->bytes = number(entry + 24, 4);
-    member->header = number(entry + 42, 4);
+    member->crc = (uint32_t)stk_little(entry + 16, 4);
+    packed = stk_little(entry + 20, 4);
+    member->bytes = stk_little(entry + 24, 4);
+    member->header = stk_little(entry + 42, 4);
     member->name = memcpy(*names, entry + ENTRY_BYTES, name_bytes);
     *names += name_bytes + 1;
     if (!read_extra(entry + ENTRY_BYTES + name_bytes, extra_bytes,
@@ -315,9 +307,10 @@ int stk_zip_archive_locate(struct stk_foreign_source *source,
     if (status < 0) {
         return status;
     }
-    offset = member->header + HEADER_BYTES + number(header + 26, 2) + number(header + 28, 2);
-    if (number(header, 4) != 0x04034b50 || number(header + 8, 2) != 0 ||
-        number(header + 26, 2) != strlen(member->name)) {
+    offset =
+        member->header + HEADER_BYTES + stk_little(header + 26, 2) + stk_little(header + 28, 2);
+    if (stk_little(header, 4) != 0x04034b50 || stk_little(header + 8, 2) != 0 ||
+        stk_little(header + 26, 2) != strlen(member->name)) {
         return fail("the header of a member is damaged", member->name, error);
     }
     if (offset > member->limit || member->bytes > member->limit - offset) {

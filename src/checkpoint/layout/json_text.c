@@ -80,6 +80,16 @@ void stk_json_text_fill(struct stk_json_text *json, char character, size_t count
     }
 }
 
+void stk_json_text_little(struct stk_json_text *json, uint64_t number, uint32_t bytes)
+{
+    char text[8];
+
+    for (uint32_t i = 0; i < bytes; i++) {
+        text[i] = (char)(number >> (8 * i));
+    }
+    stk_json_text_add(json, text, bytes);
+}
+
 void stk_json_text_deinit(struct stk_json_text *json)
 {
     stk_free(json->text);

@@ -20,6 +20,8 @@ void stk_json_text_print(struct stk_json_text *json, const char *format, ...)
 void stk_json_text_string(struct stk_json_text *json, const char *text);
 /* Appends the same character many times. */
 void stk_json_text_fill(struct stk_json_text *json, char character, size_t count);
+/* Appends a number of at most 8 bytes in little endian. */
+void stk_json_text_little(struct stk_json_text *json, uint64_t number, uint32_t bytes);
 void stk_json_text_deinit(struct stk_json_text *json); /* zeroed is allowed */
 
 #endif

@@ -1,6 +1,7 @@
 /* The names of all tensors of a step, sorted. */
 #include "checkpoint/layout/name_index.h"
 
+#include "base/byte_order.h"
 #include "base/mem.h"
 #include "checkpoint/layout/json_text.h"
 #include "checkpoint/layout/safetensors.h"
@@ -12,26 +13,6 @@
 #define HEAD_BYTES 32u
 #define NUMBER_BYTES 10u
 #define DAMAGED "the step is complete without it: 'stoker ckpt repair' writes it again"
-
-static uint64_t load_u64(const uint8_t *data)
-{
-    uint64_t value = 0;
-
-    for (size_t i = 0; i < 8; i++) {
-        value |= (uint64_t)data[i] << (8 * i);
-    }
-    return value;
-}
-
-static void add_u64(struct stk_json_text *text, uint64_t value)
-{
-    char bytes[8];
-
-    for (size_t i = 0; i < 8; i++) {
-        bytes[i] = (char)(value >> (8 * i));
-    }
-    stk_json_text_add(text, bytes, sizeof bytes);
-}
 
 static void add_number(struct stk_json_text *text, uint64_t value)
 {
@@ -45,7 +26,7 @@ static void add_number(struct stk_json_text *text, uint64_t value)
     stk_json_text_add(text, bytes, count);
 }
 
-static int by_name(const void *a, const void *b)
+int stk_named_tensor_compare(const void *a, const void *b)
 {
     const struct stk_named_tensor *x = a, *y = b;
     int order = strcmp(x->name, y->name);
@@ -76,18 +57,18 @@ int stk_name_index_make(const struct stk_name_index_input *input, uint8_t **data
     int status = 0;
 
     if (input->name_count > 0) {
-        qsort(input->names, input->name_count, sizeof *input->names, by_name);
+        qsort(input->names, input->name_count, sizeof *input->names, stk_named_tensor_compare);
     }
     stk_json_text_add(&file, MAGIC, sizeof MAGIC - 1);
-    add_u64(&file, input->file_count);
-    add_u64(&file, input->name_count);
-    add_u64(&file, 0);
+    stk_json_text_little(&file, input->file_count, 8);
+    stk_json_text_little(&file, input->name_count, 8);
+    stk_json_text_little(&file, 0, 8);
     for (uint64_t i = 0; i < input->file_count; i++) {
-        add_u64(&file, input->counts[i]);
+        stk_json_text_little(&file, input->counts[i], 8);
     }
     for (uint64_t i = 0; i < input->name_count; i++) {
         if (i % STK_NAME_INDEX_GROUP == 0) {
-            add_u64(&file, table.bytes);
+            stk_json_text_little(&file, table.bytes, 8);
         }
         add_entry(&table, input->names, i);
     }
@@ -118,12 +99,12 @@ int stk_name_index_parse(struct stk_name_index *index, uint8_t *data, uint64_t b
 {
     uint64_t groups, left;
 
-    *index = (struct stk_name_index){.data = data, .bytes = bytes};
+    *index = (struct stk_name_index){.data = data};
     if (bytes >= HEAD_BYTES && bytes <= STK_NAME_INDEX_BYTES_MAX &&
         memcmp(data, MAGIC, sizeof MAGIC - 1) == 0) {
-        index->file_count = load_u64(data + 8);
-        index->name_count = load_u64(data + 16);
-        index->table_bytes = load_u64(data + 24);
+        index->file_count = stk_little(data + 8, 8);
+        index->name_count = stk_little(data + 16, 8);
+        index->table_bytes = stk_little(data + 24, 8);
         left = bytes - HEAD_BYTES;
         groups = index->name_count / STK_NAME_INDEX_GROUP +
                  (index->name_count % STK_NAME_INDEX_GROUP > 0);
@@ -148,7 +129,7 @@ void stk_name_index_deinit(struct stk_name_index *index)
 
 uint64_t stk_name_index_tensors(const struct stk_name_index *index, uint64_t file)
 {
-    return load_u64(index->counts + 8 * file);
+    return stk_little(index->counts + 8 * file, 8);
 }
 
 /* A place in the table, and the name of the entry that was read last. */
@@ -195,7 +176,7 @@ static bool take_entry(struct cursor *cursor)
 /* Reads the first entry of a group. */
 static bool take_first(const struct stk_name_index *index, uint64_t group, struct cursor *cursor)
 {
-    uint64_t offset = load_u64(index->groups + 8 * group);
+    uint64_t offset = stk_little(index->groups + 8 * group, 8);
 
     if (offset > index->table_bytes) {
         return false;

@@ -27,9 +27,12 @@ struct stk_named_tensor {
     uint64_t tensor;
 };
 
+/* For qsort(): by name, then by number. */
+int stk_named_tensor_compare(const void *a, const void *b);
+
 struct stk_name_index {
     uint8_t *data; /* owned */
-    uint64_t bytes, file_count, name_count, table_bytes;
+    uint64_t file_count, name_count, table_bytes;
     const uint8_t *counts, *groups, *table; /* in data */
 };
 

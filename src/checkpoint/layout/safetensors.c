@@ -1,6 +1,7 @@
 /* Parses headers of safetensors files. */
 #include "checkpoint/layout/safetensors.h"
 
+#include "base/byte_order.h"
 #include "base/crypto/digest.h"
 #include "base/crypto/sha256_many.h"
 #include "base/mem.h"
@@ -27,11 +28,8 @@ static int fail_header(struct stoker_error *error, const char *what)
 int stk_safetensors_length(const uint8_t first[STK_SAFETENSORS_LENGTH_BYTES], uint64_t file_bytes,
                            uint64_t *json_bytes_out, struct stoker_error *error)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = stk_little(first, STK_SAFETENSORS_LENGTH_BYTES);
 
-    for (uint32_t i = 0; i < STK_SAFETENSORS_LENGTH_BYTES; i++) {
-        bytes |= (uint64_t)first[i] << (8 * i);
-    }
     if (bytes < 2 || bytes > STK_SAFETENSORS_HEADER_BYTES_MAX ||
         file_bytes < STK_SAFETENSORS_LENGTH_BYTES ||
         bytes > file_bytes - STK_SAFETENSORS_LENGTH_BYTES) {

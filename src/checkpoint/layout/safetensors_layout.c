@@ -272,9 +272,7 @@ int stk_safetensors_header(struct stk_safetensors *file, uint8_t **header_out,
     struct stk_json_text json = {0};
     char digits[65];
 
-    for (uint32_t i = 0; i < STK_SAFETENSORS_LENGTH_BYTES; i++) {
-        stk_json_text_fill(&json, (char)(json_bytes >> (8 * i)), 1);
-    }
+    stk_json_text_little(&json, json_bytes, STK_SAFETENSORS_LENGTH_BYTES);
     print_header(file, &json);
     if (!json.failed) {
         stk_json_text_fill(&json, ' ', file->header_bytes - json.bytes);

@@ -1,6 +1,7 @@
 /* The machine that reads a pickle as data. */
 #include "checkpoint/pickle/pickle.h"
 
+#include "base/byte_order.h"
 #include "base/mem.h"
 #include "base/text/parse_number.h"
 #include "base/text/utf8.h"
@@ -179,10 +180,7 @@ static int take_number(struct machine *m, size_t bytes, uint64_t *number_out)
     const uint8_t *data = NULL;
     int status = take(m, bytes, &data);
 
-    *number_out = 0;
-    for (size_t i = 0; status == 0 && i < bytes; i++) {
-        *number_out |= (uint64_t)data[i] << (8 * i);
-    }
+    *number_out = status == 0 ? stk_little(data, (uint32_t)bytes) : 0;
     return status;
 }
 
@@ -229,7 +227,7 @@ static int push_integer(struct machine *m, int64_t integer)
 static int push_long(struct machine *m, size_t length_bytes)
 {
     const uint8_t *data = NULL;
-    uint64_t bytes, number = 0;
+    uint64_t bytes, number;
     int status = take_number(m, length_bytes, &bytes);
 
     status = status < 0 ? status : take(m, bytes, &data);
@@ -241,9 +239,7 @@ static int push_long(struct machine *m, size_t length_bytes)
                         "the pickle has an integer of more than 64 bits", SAVE_PLAIN,
                         "pickle, byte %zu", m->opcode_at);
     }
-    for (size_t i = 0; i < bytes; i++) {
-        number |= (uint64_t)data[i] << (8 * i);
-    }
+    number = stk_little(data, (uint32_t)bytes);
     if (bytes > 0 && bytes < 8 && data[bytes - 1] >= 0x80) {
         number |= UINT64_MAX << (8 * bytes);
     }

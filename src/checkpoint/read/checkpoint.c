@@ -101,14 +101,6 @@ static int open_one(void *context, uint64_t index, struct stoker_error *error)
     return stk_checkpoint_read_file(checkpoint, file, index, error);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const struct stk_named_tensor *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-
-    return order != 0 ? order : x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
-}
-
 static int index_names(struct stoker_checkpoint *checkpoint, struct stoker_error *error)
 {
     uint64_t count = 0;
@@ -130,7 +122,7 @@ static int index_names(struct stoker_checkpoint *checkpoint, struct stoker_error
                 (struct stk_named_tensor){file->layout.tensors[j].name, file->first_tensor + j};
         }
     }
-    qsort(checkpoint->names, count, sizeof *checkpoint->names, by_name);
+    qsort(checkpoint->names, count, sizeof *checkpoint->names, stk_named_tensor_compare);
     return 0;
 }
 
@@ -267,7 +259,7 @@ static int take_foreign(struct stoker_checkpoint *checkpoint, struct stoker_erro
     for (uint64_t i = 0; i < foreign->count; i++) {
         checkpoint->names[i] = (struct stk_named_tensor){foreign->tensors[i].name, i};
     }
-    qsort(checkpoint->names, foreign->count, sizeof *checkpoint->names, by_name);
+    qsort(checkpoint->names, foreign->count, sizeof *checkpoint->names, stk_named_tensor_compare);
     return 0;
 }
 
