@@ -41,6 +41,7 @@ static const struct stk_file_kind
     image = {"an image", NAME_FOLDER},
     double_file = {"an AppleDouble file of macOS", "remove it; it holds no data of yours"},
     safetensors = {"a safetensors file", "it holds weights, not samples: read it with safetensors"},
+    gguf = {"a GGUF file", "stoker reads the safetensors files that it was made from"},
     lz4 = {"lz4 data", "decompress it; gz, zstd, bz2 and xz are read as they are"};
 
 static const struct magic {
@@ -72,6 +73,7 @@ static const struct magic {
     {&image, 0, 4, "II*\0"},
     {&image, 0, 4, "MM\0*"},
     {&double_file, 0, 4, "\0\5\x16\7"},
+    {&gguf, 0, 4, "GGUF"},
     {&safetensors, 8, 2, "{\""},
 };
 
@@ -79,23 +81,41 @@ static const struct ending {
     const struct stk_file_kind *format;
     const char *ending;
 } endings[] = {
-    {&parquet, ".parquet"},   {&parquet, ".pq"},
-    {&arrow, ".arrow"},       {&arrow, ".feather"},
-    {&tfrecord, ".tfrecord"}, {&tfrecord, ".tfrecords"},
-    {&tfrecord, ".tfrec"},    {&mds, ".mds"},
-    {&mds, ".mds.zstd"},      {&hdf5, ".h5"},
-    {&hdf5, ".hdf5"},         {&hdf5, ".he5"},
-    {&zip, ".zip"},           {&lmdb, ".lmdb"},
-    {&lmdb, ".mdb"},          {&beton, ".beton"},
-    {&lance, ".lance"},       {&avro, ".avro"},
-    {&orc, ".orc"},           {&sqlite, ".sqlite"},
-    {&sqlite, ".db"},         {&table, ".csv"},
-    {&table, ".tsv"},         {&table, ".csv.gz"},
-    {&json, ".jsonl"},        {&json, ".jsonl.gz"},
-    {&json, ".jsonl.zst"},    {&json, ".ndjson"},
-    {&numpy, ".npy"},         {&pickle, ".pkl"},
-    {&pickle, ".pt"},         {&seven, ".7z"},
-    {&rar, ".rar"},           {&safetensors, ".safetensors"},
+    {&parquet, ".parquet"},
+    {&parquet, ".pq"},
+    {&arrow, ".arrow"},
+    {&arrow, ".feather"},
+    {&tfrecord, ".tfrecord"},
+    {&tfrecord, ".tfrecords"},
+    {&tfrecord, ".tfrec"},
+    {&mds, ".mds"},
+    {&mds, ".mds.zstd"},
+    {&hdf5, ".h5"},
+    {&hdf5, ".hdf5"},
+    {&hdf5, ".he5"},
+    {&zip, ".zip"},
+    {&lmdb, ".lmdb"},
+    {&lmdb, ".mdb"},
+    {&beton, ".beton"},
+    {&lance, ".lance"},
+    {&avro, ".avro"},
+    {&orc, ".orc"},
+    {&sqlite, ".sqlite"},
+    {&sqlite, ".db"},
+    {&table, ".csv"},
+    {&table, ".tsv"},
+    {&table, ".csv.gz"},
+    {&json, ".jsonl"},
+    {&json, ".jsonl.gz"},
+    {&json, ".jsonl.zst"},
+    {&json, ".ndjson"},
+    {&numpy, ".npy"},
+    {&pickle, ".pkl"},
+    {&pickle, ".pt"},
+    {&seven, ".7z"},
+    {&rar, ".rar"},
+    {&gguf, ".gguf"},
+    {&safetensors, ".safetensors"},
 };
 
 /* A record begins with its length and the masked CRC32C of the length (TensorFlow,
@@ -236,6 +256,14 @@ const struct stk_file_kind *stk_file_kind_of_bytes(struct stk_view head)
            : is_beton(head)        ? &beton
            : is_text(head)         ? of_text((const char *)head.data, head.bytes)
                                    : NULL;
+}
+
+const char *stk_file_kind_checkpoint_advice(const struct stk_file_kind *kind)
+{
+    if (kind == &hdf5 || kind == &numpy || kind == &pickle) {
+        return "load it with its tool, and save it with stoker.save()";
+    }
+    return kind == &gguf || kind == &lfs || kind == &html || kind == &xml ? kind->advice : NULL;
 }
 
 const struct stk_file_kind *stk_file_kind_of_name(const char *path)

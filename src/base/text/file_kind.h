@@ -20,6 +20,8 @@ struct stk_file_kind {
 /* Returns the format whose first bytes `head` has: the first STK_FILE_KIND_BYTES of a file, or all
  * if it has fewer. NULL: no format of the table, as for a tar. */
 const struct stk_file_kind *stk_file_kind_of_bytes(struct stk_view head);
+/* What to do if a file of this format was passed as a checkpoint. NULL: it has nothing of one. */
+const char *stk_file_kind_checkpoint_advice(const struct stk_file_kind *kind);
 /* Returns the format whose ending a path or URL has. NULL: no format of the table. */
 const struct stk_file_kind *stk_file_kind_of_name(const char *path);
 

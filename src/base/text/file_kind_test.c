@@ -36,6 +36,7 @@ static void test_bytes(void)
         {"json", BYTES("\xef\xbb\xbf{\"a\": 1}"), "JSON"},
         {"text", BYTES("some words"), "text"},
         {"7z", BYTES("7z\xbc\xaf\x27\x1c"), "a 7z archive"},
+        {"gguf", BYTES("GGUF\3\0\0\0"), "a GGUF file"},
         {"jpeg", BYTES("\xff\xd8\xff\xe0"), "an image"},
         {"unknown", BYTES("\1\2\3\4"), NULL},
         {"nothing", BYTES(""), NULL},

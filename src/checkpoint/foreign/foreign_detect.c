@@ -3,12 +3,14 @@
 
 #include "base/compare.h"
 #include "base/mem.h"
+#include "base/text/file_kind.h"
 #include "base/text/text_match.h"
 
 #include "checkpoint/layout/safetensors.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,25 +67,25 @@ static int fail_other_file(const char *path, const uint8_t *first, size_t bytes,
          "decompress it; 'stoker info' describes tars"},
         {0, 4, "\x28\xb5\x2f\xfd", "the file is compressed with zstd, and is no checkpoint",
          "decompress it; 'stoker info' describes tars"},
-        {0, 4, "GGUF", "GGUF files are not supported",
-         "use the safetensors files that it was made from"},
-        {0, 8, "\x89HDF\r\n\x1a\n", "HDF5 files are not supported",
-         "load it with its tool, and save it with stoker.save()"},
-        {0, 6, "\x93NUMPY", "the file is one array of NumPy, not a checkpoint",
-         "load it with numpy.load(), and save it with stoker.save()"},
-        {0, 1, "\x80", "the file is a pickle, which stoker does not execute",
-         "load it with its tool, and save it with stoker.save()"},
     };
 
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    const struct stk_file_kind *kind = stk_file_kind_of_bytes((struct stk_view){first, bytes});
+    const char *advice = kind ? stk_file_kind_checkpoint_advice(kind) : NULL;
+    char what[100] = "the file is no checkpoint";
+
+    for (size_t i = 0; i < STK_COUNT(kinds); i++) {
         if (kinds[i].at + kinds[i].count <= bytes &&
             memcmp(first + kinds[i].at, kinds[i].magic, kinds[i].count) == 0) {
             return stk_fail(error, -ENOTDIR, kinds[i].what, kinds[i].advice, "'%.400s'", path);
         }
     }
-    return stk_fail(error, -ENOTDIR, "the file is no checkpoint",
-                    "pass a .safetensors file, a zip file of torch.save(), or a folder", "'%.400s'",
-                    path);
+    if (kind) {
+        snprintf(what, sizeof what, "the file is %s, and is no checkpoint", kind->name);
+    }
+    return stk_fail(error, -ENOTDIR, what,
+                    advice ? advice
+                           : "pass a .safetensors file, a zip file of torch.save(), or a folder",
+                    "'%.400s'", path);
 }
 
 static int detect_file(const struct stk_checkpoint_place *place, const char **kind_out,

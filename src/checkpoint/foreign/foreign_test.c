@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "test/t.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -517,6 +518,39 @@ static void test_runs(void)
     }
 }
 
+/* The error names what a file is, and what to do. */
+static void test_other_files(void)
+{
+    static const struct other_row {
+        const char *bytes, *what, *advice;
+    } rows[] = {
+        {"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer", "git lfs pull"},
+        {"<!DOCTYPE html><html>", "an HTML page", "fetch again"},
+        {"GGUF\3", "a GGUF file", "safetensors files that it was made from"},
+        {"\x93NUMPY", "a NumPy array", "stoker.save()"},
+        {"\x1f\x8b\x08", "gzip", "decompress it"},
+        {"some words", "the file is text, and is no checkpoint", "a .safetensors file"},
+        {"\1\2\3", "the file is no checkpoint", "a .safetensors file"},
+    };
+    char path[80];
+
+    snprintf(path, sizeof path, "%s/other", folder);
+    T_EACH(other_row, row, rows)
+    {
+        struct stk_checkpoint_place place = {0};
+        struct stoker_error error = {0};
+        const char *kind;
+
+        write_file(path, row->bytes, strlen(row->bytes));
+        T_EQ("place", stk_place_init(&place, engine->io, path, false, &error), 0);
+        T_EQ(row->what, stk_foreign_detect(&place, &kind, &error), -ENOTDIR);
+        T_HAS("what", error.what, row->what);
+        T_HAS("advice", error.advice, row->advice);
+        T_HAS("where", error.where, path);
+        stk_place_deinit(&place);
+    }
+}
+
 int main(void)
 {
     struct stoker_engine_options options = {
@@ -529,6 +563,7 @@ int main(void)
     test_runs();
     test_torch();
     test_dcp();
+    test_other_files();
     stoker_engine_close(engine);
     T_EQ("memory", stk_mem_alive(), 0);
     snprintf(command, sizeof command, "rm -r %s", folder);
