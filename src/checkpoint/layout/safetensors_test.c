@@ -26,7 +26,7 @@ static const struct stoker_checkpoint_tensor state[] = {
     {"half", "F16", shapes[5], 1, data},
     {"large", "F32", shapes[0], 2, data},
 };
-#define COUNT (sizeof state / sizeof state[0])
+#define COUNT STK_COUNT(state)
 
 static uint8_t *make(struct stk_safetensors *file, const char *tree)
 {

@@ -156,7 +156,7 @@ static void test_arguments(void)
 {
     static const char *const values[] = {"[]", "{", "{\"a\":1,\"a\":2}", "1"};
 
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+    for (size_t i = 0; i < STK_COUNT(values); i++) {
         struct stk_step_manifest manifest = {.ranks = 1, .files = files, .file_count = 1};
         struct stoker_error error = {0};
         char *text = NULL;

@@ -158,15 +158,15 @@ static void probe_store(struct probe *probe)
 static int run(struct probe *probe, struct stoker_error *error)
 {
     struct stk_io *io = probe->place->io;
-    int status = 0;
+    int status;
 
     probe->folder = stk_place_path(probe->place, FOLDER, NULL);
     probe->first = stk_place_path(probe->place, FOLDER, "first");
     probe->second = stk_place_path(probe->place, FOLDER, "second");
     probe->data = stk_alloc(FILE_BYTES, 1);
-    if (status == 0 && (!probe->folder || !probe->first || !probe->second || !probe->data)) {
-        status = stk_fail_memory(error, "probe");
-    }
+    status = probe->folder && probe->first && probe->second && probe->data
+                 ? 0
+                 : stk_fail_memory(error, "probe");
     for (uint32_t i = 0; status == 0 && i < FILE_BYTES; i++) {
         probe->data[i] = (uint8_t)(i * 7 >> 3);
     }

@@ -1,6 +1,7 @@
 /* The destination of a save: a file in a folder that has another name until it is complete, or an
  * object. */
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "checkpoint/write/writer.h"
 #include "storage/object/store.h"
 #include "storage/upload/upload.h"
@@ -60,12 +61,10 @@ static void remove_old_parts(const struct stk_checkpoint_sink *sink)
     }
     for (size_t i = 0; i < listing.count; i++) {
         const struct stk_entry *entry = &listing.entries[i];
-        size_t length = strlen(entry->name), suffix = sizeof STK_PLACE_PART_SUFFIX - 1;
         char *path;
 
         if (entry->kind != STK_ENTRY_FILE || strncmp(entry->name, prefix, (size_t)bytes) != 0 ||
-            length < (size_t)bytes + suffix ||
-            strcmp(entry->name + length - suffix, STK_PLACE_PART_SUFFIX) != 0) {
+            !stk_text_ends_with(entry->name + bytes, STK_PLACE_PART_SUFFIX)) {
             continue;
         }
         path = stk_place_path(sink->place, NULL, entry->name);
@@ -209,6 +208,16 @@ int stk_sink_link(struct stk_checkpoint_sink *sink, const char *earlier)
     return status;
 }
 
+static void close_outputs(struct stk_checkpoint_sink *sink)
+{
+    for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
+        if (sink->outputs[i]) {
+            stk_io_close_output(sink->place->io, sink->outputs[i]);
+            sink->outputs[i] = NULL;
+        }
+    }
+}
+
 int stk_sink_finish(struct stk_checkpoint_sink *sink, struct stk_view whole,
                     struct stoker_error *error)
 {
@@ -219,12 +228,11 @@ int stk_sink_finish(struct stk_checkpoint_sink *sink, struct stk_view whole,
         return finish_object(sink, whole, error);
     }
     for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
-        if (sink->outputs[i]) {
-            status = status < 0 ? status : stk_io_sync_output(io, sink->outputs[i], error);
-            stk_io_close_output(io, sink->outputs[i]);
-            sink->outputs[i] = NULL;
+        if (sink->outputs[i] && status == 0) {
+            status = stk_io_sync_output(io, sink->outputs[i], error);
         }
     }
+    close_outputs(sink);
     if (sink->single) {
         status = status < 0
                      ? status
@@ -232,16 +240,6 @@ int stk_sink_finish(struct stk_checkpoint_sink *sink, struct stk_view whole,
         return status < 0 ? status : stk_io_sync_directory(io, sink->place->root, error);
     }
     return status < 0 ? status : stk_io_sync_directory(io, sink->folder, error);
-}
-
-static void close_outputs(struct stk_checkpoint_sink *sink)
-{
-    for (uint32_t i = 0; i < STK_SAVE_FILES; i++) {
-        if (sink->outputs[i]) {
-            stk_io_close_output(sink->place->io, sink->outputs[i]);
-            sink->outputs[i] = NULL;
-        }
-    }
 }
 
 void stk_sink_close(struct stk_checkpoint_sink *sink)
