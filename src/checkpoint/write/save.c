@@ -388,6 +388,23 @@ static bool has_next_block(struct stoker_checkpoint_save *save)
     return save->next_file < save->file_count;
 }
 
+/* A free block, or NULL: then none became free soon. While none is free, all threads of the save
+ * work. */
+static struct stk_checkpoint_block *take_block(struct stoker_checkpoint_save *save,
+                                               uint32_t timeout_ms)
+{
+    struct stk_checkpoint_block *block = stk_writer_take_block(save->writer, 0);
+
+    if (!block) {
+        pthread_mutex_lock(&save->job.lock);
+        save->locked.starved = true;
+        pthread_cond_broadcast(&save->work);
+        pthread_mutex_unlock(&save->job.lock);
+        block = stk_writer_take_block(save->writer, (uint32_t)stk_min(timeout_ms, COPY_WAIT_MS));
+    }
+    return block;
+}
+
 /* Fills blocks. Returns 1 if the caller must copy a piece; 0 once all bytes are copied. */
 static int copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
                 struct stoker_checkpoint_piece *piece, struct stoker_error *error)
@@ -396,10 +413,7 @@ static int copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
     int status = stk_engine_check(save->writer->engine, error);
 
     while (status == 0 && (save->filling || has_next_block(save))) {
-        struct stk_checkpoint_block *block =
-            save->filling
-                ? NULL
-                : stk_writer_take_block(save->writer, (uint32_t)stk_min(timeout_ms, COPY_WAIT_MS));
+        struct stk_checkpoint_block *block = save->filling ? NULL : take_block(save, timeout_ms);
 
         if (block) {
             begin_block(save, block);

@@ -45,6 +45,16 @@ static int open_sink(struct stoker_checkpoint_save *save, struct stoker_error *e
     return status;
 }
 
+/* Whether a thread may take a block. While the caller copies, a core is left to it: the training
+ * waits for the copy, but not for the hashes. */
+static bool may_take_locked(const struct stoker_checkpoint_save *save)
+{
+    uint32_t cores = save->writer->engine->cores;
+
+    return save->locked.filled && (save->locked.copied || save->locked.starved ||
+                                   save->locked.busy < stk_max(cores, 2) - 1);
+}
+
 /* Returns a block; NULL: there is none any more. *finish_out: this thread finishes the file. */
 static struct stk_checkpoint_block *take_block(struct stoker_checkpoint_save *save,
                                                bool *finish_out)
@@ -54,12 +64,13 @@ static struct stk_checkpoint_block *take_block(struct stoker_checkpoint_save *sa
 
     *finish_out = false;
     pthread_mutex_lock(&save->job.lock);
-    while (!is_over_locked(save) && !save->locked.filled && !save->locked.finishing &&
+    while (!is_over_locked(save) && !may_take_locked(save) && !save->locked.finishing &&
            !(save->locked.copied && save->locked.blocks_done == blocks)) {
         pthread_cond_wait(&save->work, &save->job.lock);
     }
     if (!is_over_locked(save) && save->locked.filled) {
         block = save->locked.filled;
+        save->locked.busy++;
         save->locked.filled = block->next;
         if (!save->locked.filled) {
             save->locked.tail = &save->locked.filled;
@@ -154,6 +165,7 @@ static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoin
     if (hold) {
         save->locked.held = block;
     }
+    save->locked.busy--;
     if (status == 0) { /* else no thread may finish the file */
         save->locked.blocks_done++;
     }

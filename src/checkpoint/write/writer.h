@@ -215,6 +215,8 @@ struct stoker_checkpoint_save {
         struct stk_checkpoint_block *held; /* is sent with the header */
         uint64_t blocks_done;
         uint32_t active; /* threads */
+        uint32_t busy;   /* those of them that have a block */
+        bool starved; /* the caller waited for a free block: the pool is smaller than the state */
         bool copied, opening, opened, finishing, committed;
         bool hangs; /* a call took longer than call_timeout_ms */
     } locked;
