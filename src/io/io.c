@@ -206,6 +206,12 @@ int stk_io_open_beneath(struct stk_io *io, const char *folder, struct stk_io **i
                : 0;
 }
 
+int stk_io_check_beneath(struct stk_io *io, const struct stk_beneath_check *check,
+                         struct stoker_error *error)
+{
+    return io->table->write->check_beneath ? io->table->write->check_beneath(io, check, error) : 0;
+}
+
 void stk_io_close_beneath(struct stk_io *io, struct stk_io *beneath)
 {
     if (beneath && beneath != io) {

@@ -31,6 +31,7 @@ struct stk_tree_removal {
 };
 
 /* The table after the functions below; struct stk_io_table points to it. */
+struct stk_beneath_check;
 struct stk_write_table {
     int (*create)(struct stk_io *io, const char *path, bool exclusive, struct stk_output **out_out,
                   struct stoker_error *error);
@@ -71,6 +72,8 @@ struct stk_write_table {
                            struct stoker_error *error); /* NULL: files have none */
     int (*open_beneath)(struct stk_io *io, const char *folder, struct stk_io **io_out,
                         struct stoker_error *error); /* NULL: there are no links */
+    int (*check_beneath)(struct stk_io *io, const struct stk_beneath_check *check,
+                         struct stoker_error *error); /* NULL: likewise */
 };
 
 /* Opens an io for the names beneath a folder: for paths that begin with `folder`, no symbolic link
@@ -85,6 +88,20 @@ struct stk_write_table {
 int stk_io_open_beneath(struct stk_io *io, const char *folder, struct stk_io **io_out,
                         struct stoker_error *error);
 void stk_io_close_beneath(struct stk_io *io, struct stk_io *beneath);
+
+/* A file that was opened for reading by a path below a folder. */
+struct stk_beneath_check {
+    const char *folder, *path; /* path begins with folder */
+    uint64_t device, inode;    /* of the folder, when its files were listed */
+    struct stk_stat opened;    /* of the open file */
+};
+/* Checks that the file which was opened is beneath the folder: the path leads to it, and no link
+ * leads out of the folder. So a link that another process put in before the file was opened, or
+ * since the folder was listed, is found. Returns 0 on success and for file systems that have no
+ * links, -ELOOP if a link leads out, STOKER_ERROR_CHANGED if the path leads to another file or the
+ * folder is another one, or the error of a system call. */
+int stk_io_check_beneath(struct stk_io *io, const struct stk_beneath_check *check,
+                         struct stoker_error *error);
 
 /* Creates a file with mode 0666 less the umask. exclusive: fails with -EEXIST if the path exists;
  * else an existing file is truncated. Never follows a link in the last component. */

@@ -229,6 +229,54 @@ static void test_calls(void)
     }
 }
 
+/* Opens a file through the link of each row, and checks where it is. */
+static void test_check(void)
+{
+    char folder[128], path[128];
+
+    snprintf(folder, sizeof folder, "%s", at("root"));
+    T_EACH(link_row, link, links)
+    {
+        struct stk_beneath_check check = {.folder = folder, .path = path};
+        struct stk_stat root, other;
+        bool open;
+
+        snprintf(path, sizeof path, "%s", at("root/sub/there"));
+        make_tree(link->target);
+        put("there"); /* of the working directory, to which one link leads */
+        open = stk_io_stat_path(io, check.path, &check.opened, NULL) == 0;
+        T_EQ("root", stk_io_stat_path(io, check.folder, &root, NULL), 0);
+        check.device = root.device;
+        check.inode = root.inode;
+        T_TRUE(link->target, open);
+        T_EQ(link->target, stk_io_check_beneath(io, &check, &error), link->status);
+        T_EQ("other", stk_io_stat_path(io, at("root/ready"), &other, NULL), 0);
+        check.opened.inode = other.inode;
+        check.opened.ctime_ns++;
+        T_EQ("another file", stk_io_check_beneath(io, &check, &error),
+             link->status < 0 ? link->status : STOKER_ERROR_CHANGED);
+        check.inode++;
+        T_EQ("another root", stk_io_check_beneath(io, &check, &error), STOKER_ERROR_CHANGED);
+        stk_io_close_beneath(io, beneath);
+    }
+    /* A link to a file. */
+    make_tree(NULL);
+    for (int out = 0; out < 2; out++) {
+        struct stk_beneath_check check = {.folder = folder, .path = path};
+        struct stk_stat root;
+
+        snprintf(path, sizeof path, "%s", at("root/file"));
+        T_EQ("link", symlink(out ? "../outside/there" : "sub/there", at("root/file")), 0);
+        T_EQ("root", stk_io_stat_path(io, check.folder, &root, NULL), 0);
+        T_EQ("open", stk_io_stat_path(io, check.path, &check.opened, NULL), 0);
+        check.device = root.device;
+        check.inode = root.inode;
+        T_EQ("link to a file", stk_io_check_beneath(io, &check, &error), out ? -ELOOP : 0);
+        T_EQ("remove", unlink(at("root/file")), 0);
+    }
+    stk_io_close_beneath(io, beneath);
+}
+
 /* Paths outside of the root are used as they are, and ".." does not leave it. */
 static void test_paths(void)
 {
@@ -325,6 +373,7 @@ int main(int count_of_arguments, char **arguments)
     snprintf(absolute, sizeof absolute, "%s/root/other", home);
     T_EQ("open", stk_io_open(&io, &options, &error), 0);
     test_calls();
+    test_check();
     test_paths();
     test_race();
     stk_io_close(io);

@@ -161,6 +161,7 @@ int stk_posix_copy_attributes(const char *path, int to);
  * stk_io_open_beneath: the last component, in its folder, which was opened without leaving the
  * root.
  */
+struct stk_beneath_check;
 struct stk_posix_place {
     int folder; /* AT_FDCWD or a descriptor */
     bool owned; /* the descriptor */
@@ -172,6 +173,8 @@ void stk_posix_place_close(struct stk_posix_place *place);
 int stk_posix_open_beneath(struct stk_io *io, const char *folder, struct stk_io **io_out,
                            struct stoker_error *error);
 /* The functions of io/write.h of these names. */
+int stk_posix_check_beneath(struct stk_io *io, const struct stk_beneath_check *check,
+                            struct stoker_error *error);
 int stk_posix_rename(struct stk_io *io, const char *from, const char *to, bool fresh,
                      struct stoker_error *error);
 int stk_posix_link(struct stk_io *io, const char *from, const char *to, struct stoker_error *error);

@@ -25,7 +25,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FOLDER_FLAGS (O_PATH | O_DIRECTORY | O_CLOEXEC)
+#define FILE_FLAGS (O_PATH | O_CLOEXEC)
+#define FOLDER_FLAGS (FILE_FLAGS | O_DIRECTORY)
 /* openat2 returns EAGAIN if a name was renamed while it looked. */
 #define BENEATH_TRIES 1000u
 
@@ -51,8 +52,8 @@ static bool is_beneath(const struct stk_io *io)
     return io->table->close == close_beneath;
 }
 
-/* For kernels and sandboxes without openat2: no component may be a link. */
-static int open_by_components(int root, const char *name)
+/* For kernels and sandboxes without openat2: no component may be a link. flags: of the last one. */
+static int open_by_components(int root, const char *name, int flags)
 {
     int fd = root, next;
 
@@ -69,9 +70,13 @@ static int open_by_components(int root, const char *name)
             part[bytes] = '\0';
             next = strcmp(part, "..") == 0
                        ? -EXDEV
-                       : stk_posix_open_at(fd, bytes ? part : ".", FOLDER_FLAGS | O_NOFOLLOW, 0);
+                       : stk_posix_open_at(fd, bytes ? part : ".",
+                                           (name[bytes] ? FOLDER_FLAGS : flags) | O_NOFOLLOW, 0);
             if (next == -ENOTDIR && fstatat(fd, part, &found, AT_SYMLINK_NOFOLLOW) == 0 &&
                 S_ISLNK(found.st_mode)) {
+                next = -EXDEV;
+            } else if (next >= 0 && fstat(next, &found) == 0 && S_ISLNK(found.st_mode)) {
+                close(next);
                 next = -EXDEV;
             }
         }
@@ -87,9 +92,9 @@ static int open_by_components(int root, const char *name)
     return fd;
 }
 
-static int open_beneath(int root, const char *name, uint64_t resolve)
+static int open_beneath(int root, const char *name, int flags, uint64_t resolve)
 {
-    struct open_how how = {.flags = FOLDER_FLAGS,
+    struct open_how how = {.flags = (uint64_t)flags,
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve};
     uint32_t tries = 0, retries = 0;
     int fd;
@@ -99,30 +104,30 @@ static int open_beneath(int root, const char *name, uint64_t resolve)
     } while (fd < 0 && (errno == EINTR || (errno == EAGAIN && ++tries < BENEATH_TRIES) ||
                         stk_descriptors_retry(errno, &retries)));
     if (fd < 0 && (errno == ENOSYS || errno == EPERM)) { /* an old kernel, or its seccomp filter */
-        return open_by_components(root, name);
+        return open_by_components(root, name, flags);
     }
     return fd < 0 ? -errno : fd;
 }
 
 /* The name has an absolute link, or one that leads out: if its target is beneath the folder, opens
  * it by a path that has no links. */
-static int open_real(const struct beneath *beneath, const char *name)
+static int open_real(int folder, const char *name, int flags)
 {
     char path[PATH_MAX + 64], root[PATH_MAX], real[PATH_MAX];
     ssize_t bytes;
 
-    snprintf(path, sizeof path, "/proc/self/fd/%d", beneath->fd);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", folder);
     bytes = readlink(path, root, sizeof root);
     bytes -= bytes == 1; /* "/" */
     if (bytes < 0 || bytes >= (ssize_t)sizeof root ||
-        snprintf(path, sizeof path, "/proc/self/fd/%d/%s", beneath->fd, name) >= (int)sizeof path ||
+        snprintf(path, sizeof path, "/proc/self/fd/%d/%s", folder, name) >= (int)sizeof path ||
         !realpath(path, real) || strncmp(real, root, (size_t)bytes) != 0 ||
         (real[bytes] != '/' && real[bytes] != '\0')) {
         return -ELOOP;
     }
     name = real + bytes + strspn(real + bytes, "/");
-    return name[0] ? open_beneath(beneath->fd, name, RESOLVE_NO_SYMLINKS)
-                   : stk_posix_open_at(beneath->fd, ".", FOLDER_FLAGS, 0);
+    return name[0] ? open_beneath(folder, name, flags, RESOLVE_NO_SYMLINKS)
+                   : stk_posix_open_at(folder, ".", flags, 0);
 }
 
 static bool is_in(const struct beneath *beneath, const char *path)
@@ -162,9 +167,10 @@ int stk_posix_place_open(struct stk_io *io, const char *path, struct stk_posix_p
     }
     memcpy(folder, name, (size_t)(last - name));
     folder[last - name - 1] = '\0';
-    place->folder = strcmp(last, "..") == 0 ? -EXDEV : open_beneath(beneath->fd, folder, 0);
+    place->folder =
+        strcmp(last, "..") == 0 ? -EXDEV : open_beneath(beneath->fd, folder, FOLDER_FLAGS, 0);
     if (place->folder == -EXDEV) {
-        place->folder = open_real(beneath, folder);
+        place->folder = open_real(beneath->fd, folder, FOLDER_FLAGS);
     }
     if (place->folder < 0) {
         int status = place->folder;
@@ -258,6 +264,57 @@ int stk_posix_open_beneath(struct stk_io *io, const char *folder, struct stk_io 
     }
     *io_out = &beneath->io;
     return 0;
+}
+
+static bool is_same_file(const struct stat *found, const struct stk_stat *opened)
+{
+    struct stk_stat now;
+
+    stk_posix_stat_convert(found, &now);
+    /* Some network file systems choose inode numbers anew; no program can set a ctime. */
+    return (now.inode == opened->inode && now.device == opened->device) ||
+           (now.bytes == opened->bytes && now.mtime_ns == opened->mtime_ns &&
+            now.ctime_ns == opened->ctime_ns);
+}
+
+int stk_posix_check_beneath(struct stk_io *io, const struct stk_beneath_check *check,
+                            struct stoker_error *error)
+{
+    const char *name = check->path + strlen(check->folder);
+    int folder = stk_posix_open(check->folder, FOLDER_FLAGS, 0), fd = folder, status;
+    struct stat found;
+    bool same;
+
+    (void)io;
+    name += strspn(name, "/");
+    status = folder < 0 ? folder : stk_posix_fstat(folder, &found);
+    same = status == 0 && found.st_ino == check->inode && found.st_dev == check->device;
+    if (same) {
+        fd = open_beneath(folder, name, FILE_FLAGS, 0);
+        if (fd == -EXDEV) {
+            fd = open_real(folder, name, FILE_FLAGS);
+        }
+        status = fd < 0 ? fd : stk_posix_fstat(fd, &found);
+        same = status < 0 || is_same_file(&found, &check->opened);
+    }
+    if (fd >= 0 && fd != folder) {
+        close(fd);
+    }
+    if (folder >= 0) {
+        close(folder);
+    }
+    if (status == -ELOOP) {
+        return stk_fail_errno(error, ELOOP, "a symbolic link leads out of the folder",
+                              "name the file itself, or look who puts links there", "'%.400s'",
+                              check->path);
+    }
+    if (status < 0) {
+        return stk_posix_fail_path(error, -status, "cannot find the path", check->path);
+    }
+    return same ? 0
+                : stk_fail(error, STOKER_ERROR_CHANGED, "another file was put in its place",
+                           "start again when no process changes the folder", "'%.400s'",
+                           check->path);
 }
 
 /* ---- names ---- */

@@ -496,6 +496,7 @@ const struct stk_write_table stk_posix_write_table = {
     .copy_attributes = copy_attributes,
     .is_link = stk_posix_is_link,
     .open_beneath = stk_posix_open_beneath,
+    .check_beneath = stk_posix_check_beneath,
     .write_at = write_at,
     .reserve = reserve,
 };

@@ -180,6 +180,14 @@ static int open_beneath(struct stk_io *io, const char *folder, struct stk_io **i
     return status;
 }
 
+static int check_beneath(struct stk_io *io, const struct stk_beneath_check *check,
+                         struct stoker_error *error)
+{
+    return stk_io_is_url(check->path)
+               ? 0
+               : stk_io_check_beneath(stk_vfs_of(io)->backend, check, error);
+}
+
 const struct stk_write_table stk_vfs_write_table = {
     .create = create,
     .write = write_output,
@@ -204,4 +212,5 @@ const struct stk_write_table stk_vfs_write_table = {
     .copy_attributes = copy_attributes,
     .is_link = is_link,
     .open_beneath = open_beneath,
+    .check_beneath = check_beneath,
 };

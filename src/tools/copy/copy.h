@@ -45,10 +45,11 @@ struct stk_copy_file {
     char *from, *to;  /* owned; to: NULL for keys to be removed */
     const char *root; /* borrowed: the source that from is, or lies below */
     uint64_t bytes, mtime_ns, version;
-    uint64_t ctime_ns, inode; /* of a local source, as it was opened */
-    uint32_t mode, to_mode;   /* permissions of a local source; of the file at `to`; 0: none */
-    bool check;               /* a worker compares it with the destination before it copies it */
-    char *keys;               /* owned: of objects to be removed, each with its NUL */
+    uint64_t ctime_ns, inode;         /* of a local source, as it was opened */
+    uint64_t root_device, root_inode; /* of a local root, before it was listed; 0: not one */
+    uint32_t mode, to_mode; /* permissions of a local source; of the file at `to`; 0: none */
+    bool check;             /* a worker compares it with the destination before it copies it */
+    char *keys;             /* owned: of objects to be removed, each with its NUL */
     uint32_t key_count;
     char hash[72]; /* of the source, if the destination has the same size: with the same hash it is
                       skipped */
@@ -107,9 +108,10 @@ struct stoker_copy {
     uint64_t reserved;
     uint32_t descriptors; /* reserved: of the workers */
     uint32_t worker_count, part_slots;
-    struct stk_background_job job;  /* thread 0 is the planner, the others are workers */
-    struct stk_key_set names;       /* planner only: names that were copied */
-    struct stk_key_set other_names; /* planner only: links and other entries of the source */
+    struct stk_background_job job;    /* thread 0 is the planner, the others are workers */
+    uint64_t root_device, root_inode; /* planner only: of the local source that it walks */
+    struct stk_key_set names;         /* planner only: names that were copied */
+    struct stk_key_set other_names;   /* planner only: links and other entries of the source */
     struct stk_destination_file
         *destination_files; /* planner only; owned: files of the destination, by name */
     uint64_t destination_count, destination_capacity;

@@ -347,6 +347,22 @@ int stk_copy_file_small(struct stoker_copy *copy, struct stk_copy_file *file, ui
 
 /* ---- shared by reads and copies ---- */
 
+/* Below a folder that was named, no link leads out of it, also not one that another process puts in
+ * after the folder was listed. */
+static int check_beneath(struct stoker_copy *copy, const struct stk_copy_file *file,
+                         const struct stk_stat *stat, struct stoker_error *error)
+{
+    struct stk_beneath_check check = {.folder = file->root,
+                                      .path = file->from,
+                                      .device = file->root_device,
+                                      .inode = file->root_inode,
+                                      .opened = *stat};
+
+    return stk_io_is_url(file->from) || strcmp(file->from, file->root) == 0
+               ? 0
+               : stk_io_check_beneath(copy->io, &check, error);
+}
+
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error)
 {
@@ -363,18 +379,19 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
     status = status < 0 ? status : stk_io_stat_file(file->source, &stat, error);
     if (status == 0) {
         stk_vfs_object_info(file->source, &file->info);
-        if (stat.kind != STK_ENTRY_FILE) {
-            status = stk_fail(error, -EISDIR, "not a file", "name a file; folders need --recursive",
-                              "'%.400s'", file->from);
-        } else if (is_other_version(file, &stat)) {
-            status = stk_copy_fail_changed(file, error);
-        } else { /* the listing may be older: the partial file of a killed run is of this version */
-            file->mtime_ns = stat.mtime_ns;
-            file->version = stat.version;
-            file->ctime_ns = stat.ctime_ns;
-            file->inode = stat.inode;
-            file->mode = stat.mode;
-        }
+        status = stat.kind != STK_ENTRY_FILE
+                     ? stk_fail(error, -EISDIR, "not a file",
+                                "name a file; folders need --recursive", "'%.400s'", file->from)
+                 : is_other_version(file, &stat) ? stk_copy_fail_changed(file, error)
+                                                 : check_beneath(copy, file, &stat, error);
+    }
+    if (status == 0) {
+        /* The listing may be older: the partial file of a killed run is of this version. */
+        file->mtime_ns = stat.mtime_ns;
+        file->version = stat.version;
+        file->ctime_ns = stat.ctime_ns;
+        file->inode = stat.inode;
+        file->mode = stat.mode;
     }
     return status;
 }

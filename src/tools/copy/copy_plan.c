@@ -321,10 +321,16 @@ static int walk_source(struct stoker_copy *copy, const char *source, const char 
     };
     struct stk_walk *walk = NULL;
     struct stk_walk_entry *entry;
+    struct stk_stat root = {0};
     uint64_t seen = 0;
     int status = path ? stk_copy_choose_folder(copy, path, &options.folder, error)
                       : stk_fail_memory(error, "copy");
 
+    if (!stk_io_is_url(source)) {
+        (void)stk_io_stat_path(copy->io, source, &root, NULL); /* else the walk fails */
+    }
+    copy->root_device = root.device;
+    copy->root_inode = root.inode;
     status = status < 0 ? status : stk_walk_open(&walk, &options, error);
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
         if (stk_background_job_is_stopping(&copy->job)) {
@@ -490,6 +496,8 @@ static int plan_entry(struct stoker_copy *copy, const char *source,
         goto done;
     }
     file->root = source;
+    file->root_device = copy->root_device;
+    file->root_inode = copy->root_inode;
     file->bytes = entry->bytes;
     file->mtime_ns = entry->mtime_ns;
     file->version = entry->version;

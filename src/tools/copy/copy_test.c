@@ -347,7 +347,7 @@ static void test_changed(void)
     struct stoker_copy copy = {
         .io = engine->io, .to_io = engine->io, .upload = {.part_bytes = PART}};
     char from[256], to[256];
-    struct stk_copy_file file = {.from = from, .to = to};
+    struct stk_copy_file file = {.from = from, .to = to, .root = from};
 
     snprintf(from, sizeof from, "%s", at("changing/from"));
     snprintf(to, sizeof to, "%s", at("changing/to"));
@@ -368,7 +368,7 @@ static void test_changed(void)
     T_TRUE("longer", access(at("changing/to"), F_OK) < 0);
 
     for (int change = 0; change < 3; change++) {
-        struct stk_copy_file large = {.from = from, .to = to};
+        struct stk_copy_file large = {.from = from, .to = to, .root = from};
 
         put("changing/from", 2 * PART, 4);
         set_time("changing/from", 1000, 0);
@@ -714,6 +714,51 @@ static void test_move_through_link(void)
     T_TRUE("clean", sh("rm -r", at("mv"), at("safe"), ""));
 }
 
+/* A copy reads no file through a link that replaced a folder of its source, or the source, after it
+ * was listed; a link to a folder of the source is followed. */
+static void test_copy_through_link(void)
+{
+    static const struct swap_row {
+        const char *folder, *target; /* a folder that is replaced by a link; NULL: it is not */
+        int status;
+    } rows[] = {{NULL, NULL, 0},
+                {"cl/sub", "other", 0},
+                {"cl/sub", "../safe", -ELOOP},
+                {"cl", "twin", STOKER_ERROR_CHANGED}};
+
+    T_EACH(swap_row, row, rows)
+    {
+        struct stoker_copy copy = {.io = engine->io, .to_io = engine->io};
+        char from[256], to[256], root[256];
+        struct stk_copy_file file = {.from = from, .to = to, .root = root};
+        struct stat folder;
+        uint8_t buffer[64];
+
+        snprintf(root, sizeof root, "%s", at("cl"));
+        snprintf(from, sizeof from, "%s", at("cl/sub/a"));
+        snprintf(to, sizeof to, "%s", at("read"));
+        T_TRUE("folders", sh("mkdir -p", at("cl/sub"), at("cl/other"), at("safe")));
+        put("cl/sub/a", 10, 1);
+        put("cl/other/a", 10, 1);
+        put("safe/a", 10, 1);
+        T_TRUE("twin", sh("cp -r", at("cl"), at("twin"), ""));
+        T_EQ("root", stat(root, &folder), 0);
+        file.root_device = folder.st_dev;
+        file.root_inode = folder.st_ino;
+        if (row->target) {
+            T_TRUE("away", sh("mv", at(row->folder), at("moved"), ""));
+            T_EQ("link", symlink(row->target, at(row->folder)), 0);
+        }
+        stat_into(&file);
+        copy.destination = to;
+        T_EQ(row->folder, stk_copy_file_small(&copy, &file, buffer, &error), row->status);
+        T_EQ(row->folder, access(to, F_OK), row->status == 0 ? 0 : -1);
+        stk_key_set_deinit(&copy.folders);
+        T_TRUE("clean", sh("rm -rf", at("cl"), at("safe"), at("read")) &&
+                            sh("rm -rf", at("twin"), at("moved"), ""));
+    }
+}
+
 int main(void)
 {
     struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
@@ -736,6 +781,7 @@ int main(void)
     test_options();
     test_power_cut();
     test_move_through_link();
+    test_copy_through_link();
     stoker_engine_close(engine);
     T_TRUE("clean", sh("rm -r", home, "", ""));
     return t_finish();
