@@ -251,13 +251,16 @@ def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
         if name.startswith("left,"):
             leave(bucket, f"s{number:03}/large", want["large"], folder / "cache")
 
+    def timeout_of(name):
+        return 1 if "trickle" in name else TIMEOUT  # a document may take 10 times as long
+
     def meet(numbered, port):
         number, (name, row) = numbered
-        timeout = 1 if "trickle" in name else TIMEOUT  # a document may take 10 times as long
         start = time.monotonic()
         process = subprocess.run(
-            [COMMAND, "cp", "--part-size", "5M", "--read-timeout", str(timeout), folder / "plain",
-             folder / "large", f"{bucket.url}/s{number:03}/"], capture_output=True, text=True,
+            [COMMAND, "cp", "--part-size", "5M", "--read-timeout", str(timeout_of(name)),
+             folder / "plain", folder / "large", f"{bucket.url}/s{number:03}/"],
+            capture_output=True, text=True,
             timeout=2 * HANG,
             env={**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
                  "STOKER_CACHE": str(folder / "cache")})
@@ -290,12 +293,23 @@ def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
         """The proxy's log of a scenario, to explain a failure."""
         return "\n".join(line for line in log.splitlines() if f"/s{number:03}/" in line)
 
+    def is_slow(name):
+        """Whether a request without a fault took longer than the read timeout, since the machine
+        was busy: then the scenario was another one."""
+        number = list(FAULTS).index(name)
+        return any(line["end"] == "client left" and "rule" not in line and
+                   line["ms"] >= 1000 * timeout_of(name)
+                   for line in map(json.loads, requested(number).splitlines()))
+
     wrong += [(name, "was not met") for number, name in enumerate(FAULTS)
               if f'"rule":"{number}"' not in log.replace(" ", "")]
     left = {item["Key"].split("/")[0] for item in
             bucket.list_multipart_uploads(Bucket=bucket.name).get("Uploads", [])}
     wrong += [(name, "leaves an upload", requested(number)) for number, name in enumerate(FAULTS)
               if f"s{number:03}" in left and name not in MAY_LEAVE]
+    # What a busy machine may change: a failure that was not due, and its left-overs.
+    wrong = [what for what in wrong if what[1] not in (DONE, "was not met", "leaves an upload") or
+             not is_slow(what[0])]
     assert not wrong, "\n".join(map(str, wrong))
 
 

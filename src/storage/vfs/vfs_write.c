@@ -183,9 +183,8 @@ static int open_beneath(struct stk_io *io, const char *folder, struct stk_io **i
 static int check_beneath(struct stk_io *io, const struct stk_beneath_check *check,
                          struct stoker_error *error)
 {
-    return stk_io_is_url(check->path)
-               ? 0
-               : stk_io_check_beneath(stk_vfs_of(io)->backend, check, error);
+    return stk_io_is_url(check->path) ? 0
+                                      : stk_io_check_beneath(stk_vfs_of(io)->backend, check, error);
 }
 
 const struct stk_write_table stk_vfs_write_table = {
