@@ -229,6 +229,11 @@ int stk_checkpoint_remove_step(const struct stk_checkpoint_place *place, uint64_
     /* The remains of a killed removal have this name, too. */
     status = status < 0 ? status : stk_place_remove_folder(place, to, error);
     status = status < 0 ? status : stk_io_rename(place->io, from, to, true, error);
+    if (status == -ENOENT) {
+        status =
+            stk_fail(error, -ENOENT, "there is no such step", "'stoker ckpt ls' lists the steps",
+                     "step %" PRIu64 " of '%.400s'", step, place->root);
+    }
     status = status < 0 ? status : stk_io_sync_directory(place->io, place->root, error);
     status = status < 0 ? status : stk_place_remove_folder(place, to, error);
     stk_free(from);

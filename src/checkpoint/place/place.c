@@ -21,6 +21,12 @@
 #define WALK_WAIT_MS 1000u
 #define RESTORE_OTHER "restore another step, or save or copy this one again"
 
+/* Returns true at the end of "s3://". */
+static bool ends_scheme(const char *url, size_t bytes)
+{
+    return bytes >= 3 && memcmp(url + bytes - 3, "://", 3) == 0;
+}
+
 int stk_place_init(struct stk_checkpoint_place *place, struct stk_io *io, const char *path,
                    bool write, struct stoker_error *error)
 {
@@ -41,7 +47,7 @@ int stk_place_init(struct stk_checkpoint_place *place, struct stk_io *io, const 
         return stk_fail_memory(error, "'%.400s'", path);
     }
     bytes = strlen(place->root);
-    while (bytes > 1 && place->root[bytes - 1] == '/') {
+    while (bytes > 1 && place->root[bytes - 1] == '/' && !ends_scheme(place->root, bytes)) {
         place->root[--bytes] = '\0';
     }
     if (place->remote) {

@@ -309,7 +309,7 @@ static int open_foreign(struct stoker_checkpoint **checkpoint_out, struct stoker
 }
 
 /* Opens a checkpoint of another tool. Returns the given failure and error if its format is
- * unknown. */
+ * unknown; but -ENOTDIR means that the path is a file, whose own error says more. */
 static int open_other(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
                       const struct stk_checkpoint_place *place, int failure,
                       struct stoker_error *error)
@@ -331,7 +331,8 @@ static int open_other(struct stoker_checkpoint **checkpoint_out, struct stoker_e
                       : stk_fail_memory(&other, "checkpoint");
         stk_free(path);
     }
-    if (!kind && status != STOKER_ERROR_UNSUPPORTED && status != -ENOTDIR) {
+    if (!kind && (status == 0 || (failure != -ENOTDIR && status != -ENOTDIR &&
+                                  status != STOKER_ERROR_UNSUPPORTED))) {
         return failure;
     }
     if (status < 0 && error) {
