@@ -322,7 +322,7 @@ def test_verify_a_run():
 ])
 def test_verify_refuses_a_run(reported):
     error = run("--samples", 100, "--verify", "--scenario", reported, status=2)
-    assert "not a run" in error and "\x1b" not in error
+    assert "not a scenario" in error and "\x1b" not in error
 
 
 @pytest.mark.parametrize("worlds", [

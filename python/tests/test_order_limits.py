@@ -113,7 +113,7 @@ def test_a_batch_larger_than_the_data(data):
     (["--verify", "--epochs", 2**32 + 1], "too many epochs"),
     (["--simulate", "--epoch", 2**63], "no such epoch: epoch 9223372036854775808"),
     (["--find", 100], "no such sample"),
-    (["--at", 10], "no such step or rank"),
+    (["--at", 10], "no such step"),
 ])
 def test_epochs_and_numbers(words, reason):
     assert re.search(reason, run("order", "--samples", 100, "--batch", 10, *words, status=2))

@@ -159,8 +159,10 @@ static int open_without_magic(struct stk_token_array *run_out, struct stk_view b
                         "the first bytes are those of %s", foreign);
     }
     return dtype ? stk_tokens_open_raw(run_out, bytes, dtype, error)
-                 : stk_fail(error, STOKER_ERROR_ARGUMENT, "a raw token file does not say its dtype",
-                            "give the dtype that it was written with, like uint16", "dtype");
+                 : stk_fail(
+                       error, STOKER_ERROR_ARGUMENT, "a raw token file does not say its dtype",
+                       "give the dtype that it was written with, like uint16 (command: --stored)",
+                       "dtype");
 }
 
 /* Opens a file of which only `head` may be read. */

@@ -381,6 +381,7 @@ static int fail_path(struct stoker_error *error, int number, const char *what, c
     } table[] = {
         {ENOENT, "check the path; a relative one starts at the working directory"},
         {ENOTDIR, "check the path: a part of it is a file"},
+        {EISDIR, "name a file in the folder"},
         {EACCES, "let this user read it (chmod, or run as its owner)"},
         {EPERM, "let this user read it (chmod, or run as its owner)"},
         {ELOOP, "remove the symbolic link that leads back to itself"},

@@ -52,8 +52,9 @@ static int fail_syntax(const struct parser *parser, const char *what)
 
     return stk_fail(parser->error, STOKER_ERROR_ARGUMENT, what,
                     "write it like: label in (3, 7) and size > 10_000 and not json.blurred == true",
-                    "'%.*s' at %zu: '%.*s'", (int)stk_min(parser->text.bytes, 200),
-                    (const char *)parser->text.data, parser->at, (int)stk_min(left, 40),
+                    left > 0 ? "'%.*s' at %zu: '%.*s'" : "'%.*s' at %zu: its end",
+                    (int)stk_min(parser->text.bytes, 200), (const char *)parser->text.data,
+                    parser->at, (int)stk_min(left, 40),
                     (const char *)parser->text.data + parser->at);
 }
 
@@ -311,7 +312,7 @@ static int parse_list(struct parser *parser, uint32_t operand, uint32_t *node_ou
     struct stk_predicate_node node = {
         .kind = NODE_IN, .operand = operand, .a = parser->literal_count};
     int status =
-        accept_word(parser, "(") ? 1 : fail_syntax(parser, "'in' wants a list in brackets");
+        accept_word(parser, "(") ? 1 : fail_syntax(parser, "'in' needs a list in brackets");
 
     while (status == 1 && !accept_word(parser, ")")) {
         struct stk_predicate_value literal;

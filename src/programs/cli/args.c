@@ -546,7 +546,7 @@ int args_change(struct args *args, const struct command *command, const char *se
         if (!option || name_bytes == bytes || bytes - name_bytes > sizeof value) {
             return term_usage(
                 command->name, "not a setting", name,
-                "settings are like seed=1,window-blocks=128: options with their values");
+                "--diff takes options with their values, like seed=1,window-blocks=128");
         }
         snprintf(value, sizeof value, "%.*s", (int)(bytes - name_bytes - 1), name + name_bytes + 1);
         status = option_set(args, option, value);
@@ -679,7 +679,7 @@ static int option_set(struct args *args, const struct option *option, const char
             *(uint64_t *)field = number;
             return EXIT_FINE;
         }
-        if (option->high < UINT64_MAX) {
+        if (option->high < UINT64_MAX / 4) {
             snprintf(most, sizeof most, ", at most %llu", (unsigned long long)option->high);
         }
         snprintf(advice, sizeof advice, "--%s takes %s, at least %llu%s%s", option->name,

@@ -34,8 +34,8 @@ static void print_escaped(FILE *file, const char *text)
 
 static int fail(const char *path)
 {
-    term_fail("cannot write the page", strerror(errno), path);
-    return EXIT_ENVIRONMENT;
+    return term_fail_name("cannot write the page", errno, path,
+                          "check the folder and its free space, or choose another file for --html");
 }
 
 int ckpt_page_open(const char *path, const struct stoker_checkpoint_info *info, FILE **file_out)

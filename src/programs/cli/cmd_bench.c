@@ -290,7 +290,8 @@ static int fields_choose(struct bench *bench)
                     bench->measure.dataset.class_count > 0;
 
     if (bench->measure.dataset.sample_count == 0) {
-        term_fail("there is nothing to read", args->paths[0], "'stoker ls' lists the data set");
+        term_fail_name("the data set has no samples", 0, args->paths[0],
+                       "'stoker ls' lists the data set");
         return EXIT_FINDINGS;
     }
     int status = stoker_dataset_sample(bench->dataset, 0, key, sizeof key, members, &count, &error);

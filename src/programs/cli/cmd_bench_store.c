@@ -7,6 +7,7 @@
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -131,9 +132,8 @@ static int make_file(const char *path, uint64_t bytes, struct bench *bench)
         fwrite(&word, 1, bytes - i < 8 ? bytes - i : 8, out);
     }
     if (!out || fclose(out) != 0) {
-        term_fail("cannot write a file for the upload", path,
-                  "set TMPDIR to a folder with free space");
-        return EXIT_ENVIRONMENT;
+        return term_fail_name("cannot write a file for the upload", errno, path,
+                              "set TMPDIR to a folder with free space");
     }
     return EXIT_FINE;
 }
@@ -186,13 +186,13 @@ static int write_objects(struct bench *bench)
     }
     snprintf(bench->source + used, sizeof bench->source - used, "/stoker-bench-%llx%llx",
              (unsigned long long)time(NULL), (unsigned long long)term_clock_ns() & 0xffffff);
+    errno = ENAMETOOLONG;
     if ((size_t)snprintf(bench->folder, sizeof bench->folder, "%s/stoker-bench-XXXXXX",
                          home ? home : "/tmp") >= sizeof bench->folder ||
         !mkdtemp(bench->folder)) {
         bench->folder[0] = 0;
-        term_fail("cannot create a folder", home ? home : "/tmp",
-                  "set TMPDIR to a folder with free space");
-        return EXIT_ENVIRONMENT;
+        return term_fail_name("cannot create a folder", errno, home ? home : "/tmp",
+                              "set TMPDIR to a folder with free space");
     }
     snprintf(path, sizeof path, "%s/large", bench->folder);
     status = make_file(path, LARGE_BYTES, bench);
@@ -307,7 +307,8 @@ static int find_objects(struct bench *bench)
     }
     bench->sweep.objects = count;
     if (count == 0 && !main_signal()) {
-        term_fail("there is no object that is not empty", bench->source, "--write uploads some");
+        term_fail_name("all objects are empty, or there are none", 0, bench->source,
+                       "name another prefix, or add --write, which uploads objects to measure");
         return EXIT_FINDINGS;
     }
     return EXIT_FINE;
@@ -474,8 +475,8 @@ static int measure_all(struct bench *bench)
                                 ? sweep->sizes[sweep->size_count - 1]
                                 : BUFFERS_BYTES);
     if (!bench->ranges || !bench->buffers) {
-        term_fail("no memory for ranges", bench->source, "measure smaller sizes");
-        return EXIT_ENVIRONMENT;
+        return term_fail_name("out of memory for the ranges", 0, bench->source,
+                              "measure smaller ranges: --sizes");
     }
     for (uint32_t i = 0; i < cells && status == EXIT_FINE && !main_signal(); i++) {
         struct bench_cell *cell = &sweep->cells[sweep->cell_count++];
@@ -588,8 +589,8 @@ static int print_row(struct bench *bench)
         (void)term_error(bench->failure.status, &bench->failure);
     }
     if (bench->args->plot && (number = bench_page(sweep, bench->args->plot)) != 0) {
-        term_fail(strerror(number), bench->args->plot, "use another file for --plot");
-        return EXIT_ENVIRONMENT;
+        return term_fail_name("cannot write the drawing", number, bench->args->plot,
+                              "use another file for --plot");
     }
     return bench->failure.status < 0 ? EXIT_FINDINGS : EXIT_FINE;
 }
@@ -609,9 +610,9 @@ static int run(struct args *args)
                           "--plot takes a file that ends in .html, .svg or .png");
     }
     if (args->plot && !bench_can_draw(args->plot)) {
-        term_fail("rsvg-convert, which draws PNG, is not installed", args->plot,
-                  "apt-get install librsvg2-bin; or use a file that ends in .html or .svg");
-        return EXIT_ENVIRONMENT;
+        return term_fail_name("rsvg-convert, which draws PNG, is not installed", 0, args->plot,
+                              "apt-get install librsvg2-bin; or use a file that ends in .html or "
+                              ".svg");
     }
     bench.args = args;
     status = resolve(&bench);

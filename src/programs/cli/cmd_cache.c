@@ -169,7 +169,7 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count == 0) {
-        return command_no_path(&command_cache);
+        return command_no_action(&command_cache);
     }
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
         if (strcmp(actions[i].name, args->paths[0]) == 0) {

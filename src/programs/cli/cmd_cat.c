@@ -25,7 +25,7 @@ struct match {
 };
 
 static int run(struct args *args);
-static int find(struct stoker_dataset *dataset, const char *name, struct match *match);
+static int find(struct stoker_dataset *dataset, const struct args *args, struct match *match);
 static const char *name_after_key(const char *name, const char *key);
 static int choose(const struct stoker_member_info *members, size_t count, const char *name,
                   const char *extension, struct match *match);
@@ -74,7 +74,7 @@ static int run(struct args *args)
     if (status != EXIT_FINE) {
         return status;
     }
-    status = find(dataset, args->name, &match);
+    status = find(dataset, args, &match);
     if (status == EXIT_FINE) {
         status = write_member(dataset, &match);
     }
@@ -84,8 +84,9 @@ static int run(struct args *args)
 }
 
 /* Finds the first sample whose key is the name, or the name without one of its extensions. */
-static int find(struct stoker_dataset *dataset, const char *name, struct match *match)
+static int find(struct stoker_dataset *dataset, const struct args *args, struct match *match)
 {
+    const char *name = args->name;
     static char key[KEY_BYTES_MAX];
     static struct stoker_member_info members[MEMBERS_MAX];
     struct stoker_dataset_info info = {.struct_size = sizeof info};
@@ -105,8 +106,7 @@ static int find(struct stoker_dataset *dataset, const char *name, struct match *
                           match);
         }
     }
-    term_fail("no sample has this key", name, "'stoker ls PATH' prints the keys");
-    return EXIT_FINDINGS;
+    return command_no_key(args->paths[0], name);
 }
 
 /* Returns the part of the name after the key: "" or the extension; NULL if the key differs. */
@@ -126,7 +126,7 @@ static const char *name_after_key(const char *name, const char *key)
 static int choose(const struct stoker_member_info *members, size_t count, const char *name,
                   const char *extension, struct match *match)
 {
-    char advice[ADVICE_BYTES] = "it has:";
+    char advice[ADVICE_BYTES] = "add one of its extensions to the key:";
     size_t used = strlen(advice);
 
     for (size_t m = 0; m < count; m++) {
@@ -138,8 +138,9 @@ static int choose(const struct stoker_member_info *members, size_t count, const 
         int more = snprintf(advice + used, sizeof advice - used, " %s", members[m].extension);
         used += used + (size_t)more < sizeof advice ? (size_t)more : 0;
     }
-    term_fail(extension[0] ? "the sample has no such member" : "the sample has several members",
-              name, advice);
+    term_fail_name(extension[0] ? "the sample has no such member"
+                                : "the sample has several members",
+                   0, name, advice);
     return extension[0] ? EXIT_FINDINGS : EXIT_USAGE;
 }
 
@@ -155,8 +156,8 @@ static int write_member(struct stoker_dataset *dataset, const struct match *matc
         free(buffer);
         buffer = malloc(capacity ? capacity : 1);
         if (!buffer) {
-            term_fail(strerror(ENOMEM), match->extension, "free memory: an entire member must fit");
-            return EXIT_ENVIRONMENT;
+            return term_fail_name("cannot read the member", ENOMEM, match->extension,
+                                  "free memory: an entire member must fit");
         }
         error = (struct stoker_error){0};
         status = stoker_dataset_read(dataset, match->sample, match->extension, buffer, capacity,

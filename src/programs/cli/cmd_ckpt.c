@@ -64,7 +64,7 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count == 0) {
-        return command_no_path(&command_ckpt);
+        return command_no_action(&command_ckpt);
     }
     for (size_t i = 0; i < ACTIONS; i++) {
         if (strcmp(actions[i].name, args->paths[0]) == 0) {
@@ -158,8 +158,8 @@ static void print_step(const struct args *args, const struct stoker_checkpoint_s
 
 int ckpt_no_steps(const char *path)
 {
-    term_fail("there are no steps", path,
-              "pass the folder or prefix of the Checkpointer, which contains step-...");
+    term_fail_name("there are no steps", 0, path,
+                   "pass the folder or prefix of the Checkpointer, which contains step-...");
     return EXIT_FINDINGS;
 }
 

@@ -188,7 +188,7 @@ static int confirm_removal(const struct args *args, const char *what, const char
     if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y')) {
         return EXIT_FINE;
     }
-    term_fail("nothing was removed", args->paths[0], "--yes removes without a prompt");
+    term_fail_name("nothing was removed", 0, args->paths[0], "--yes removes without a prompt");
     return EXIT_FINDINGS;
 }
 

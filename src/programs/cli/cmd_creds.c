@@ -29,8 +29,12 @@ static int run(struct args *args)
     struct stoker_error error = {0};
     int status;
 
-    if (args->path_count != 2 || strcmp(args->paths[0], "explain") != 0) {
-        return term_usage("creds", "say what to explain", NULL,
+    if (args->path_count > 0 && strcmp(args->paths[0], "explain") != 0) {
+        return term_usage("creds", "unknown action", args->paths[0],
+                          "usage: stoker creds explain [options] URL");
+    }
+    if (args->path_count != 2) {
+        return term_usage("creds", "one URL is needed", NULL,
                           "usage: stoker creds explain [options] URL");
     }
     status = stoker_creds_explain(args->paths[1], &creds, &error);

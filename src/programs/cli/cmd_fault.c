@@ -40,6 +40,6 @@ static int run_words(int argc, char **argv)
         words[i + 1] = argv[i];
     }
     execv(path, words);
-    term_fail(strerror(errno), path, "it is installed next to stoker: install both again");
-    return EXIT_ENVIRONMENT;
+    return term_fail_name("cannot run the program", errno, path,
+                          "it is installed next to stoker: install both again");
 }

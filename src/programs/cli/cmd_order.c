@@ -2,6 +2,7 @@
  * sample, differences between two configurations, and proofs (order_prove.c). */
 #include "programs/cli/order_args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/order_mix.h"
 #include "programs/cli/order_prove.h"
 #include "programs/cli/order_table.h"
@@ -189,18 +190,37 @@ static int fail_epoch(uint64_t epoch)
                       "epochs count from 0 to 2^63 - 1; a mix or selected samples have fewer");
 }
 
+/* Prints which of epoch, step and rank does not exist. rank: STOKER_ALL_RANKS or one of them. */
+static int fail_slots(struct order_setup *setup, uint64_t step, uint64_t rank)
+{
+    const struct args *args = setup->args;
+    uint64_t steps = stoker_order_steps(setup->order, args->epoch);
+    uint32_t ranks = order_settings(setup, args).world_size;
+    char advice[160];
+
+    if (step >= steps) {
+        snprintf(advice, sizeof advice, "epoch %llu has %llu steps; --at counts from 0",
+                 (unsigned long long)args->epoch, (unsigned long long)steps);
+        return term_usage("order", "there is no such step", args->at, advice);
+    }
+    if (rank != STOKER_ALL_RANKS && rank >= ranks) {
+        snprintf(advice, sizeof advice, "--world-size is %u; --rank counts from 0", ranks);
+        return term_usage("order", "there is no such rank", args->rank, advice);
+    }
+    return fail_epoch(args->epoch);
+}
+
 static int list(struct order_setup *setup)
 {
     struct stoker_slot slots[SLOTS];
     const struct args *args = setup->args;
     uint64_t step, rank = STOKER_ALL_RANKS, skip = 0;
     int count, status = EXIT_FINE;
-    char advice[160];
 
     if (!args_number(args->at, &step) ||
         (args->rank && (!args_number(args->rank, &rank) || rank >= STOKER_ALL_RANKS))) {
         return term_usage("order", "not a number in range", args->rank ? args->rank : args->at,
-                          "steps and ranks count from 0");
+                          "--at takes a step, --rank a rank; both count from 0");
     }
     while ((count = stoker_order_slots(setup->order, args->epoch, step, (uint32_t)rank, skip, slots,
                                        SLOTS)) > 0) {
@@ -212,19 +232,7 @@ static int list(struct order_setup *setup)
         }
         skip += (uint64_t)count;
     }
-    if (count == STOKER_ERROR_ARGUMENT && step < stoker_order_steps(setup->order, args->epoch) &&
-        (!args->rank || rank < order_settings(setup, args).world_size)) {
-        return fail_epoch(args->epoch);
-    }
-    if (count < 0) {
-        snprintf(advice, sizeof advice,
-                 "epoch %llu has %llu steps of %u ranks, both counted from 0",
-                 (unsigned long long)args->epoch,
-                 (unsigned long long)stoker_order_steps(setup->order, args->epoch),
-                 order_settings(setup, args).world_size);
-        return term_usage("order", "there is no such step or rank", args->at, advice);
-    }
-    return EXIT_FINE;
+    return count < 0 ? fail_slots(setup, step, rank) : EXIT_FINE;
 }
 
 /* Prints a line for each occurrence of a sample in an epoch: one, except in a mix. */
@@ -302,8 +310,7 @@ static int find(struct order_setup *setup)
         }
     }
     if (status == EXIT_FINE && matches == 0) {
-        term_fail("no sample has this key", wanted, "'stoker ls PATH' lists the keys");
-        return EXIT_FINDINGS;
+        return command_no_key(setup->args->paths[0], wanted);
     }
     return status;
 }

@@ -67,6 +67,10 @@ static int run(struct args *args)
     if (args->path_count == 0) {
         return command_no_path(&command_verify);
     }
+    if (args->keep_unverified && !args->repair) {
+        return term_usage("verify", "--keep-unverified needs --repair", NULL,
+                          "add --repair, or leave --keep-unverified out");
+    }
     status = command_open_engine(args, &engine);
     if (status == EXIT_FINE) {
         status = stoker_verify_open(&verify, engine, &options, &error);

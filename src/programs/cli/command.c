@@ -11,12 +11,31 @@
 #define CACHE_FOLDERS_MAX 16u
 #define CACHE_TEXT_BYTES 16384u
 
-int command_no_path(const struct command *command)
+static int fail_usage(const struct command *command, const char *what)
 {
     char usage[200];
 
     snprintf(usage, sizeof usage, "usage: stoker %s %s", command->name, command->usage);
-    return term_usage(command->name, "no path given", NULL, usage);
+    return term_usage(command->name, what, NULL, usage);
+}
+
+int command_no_path(const struct command *command)
+{
+    return fail_usage(command, "no path given");
+}
+
+int command_no_action(const struct command *command)
+{
+    return fail_usage(command, "no action given");
+}
+
+int command_no_key(const char *path, const char *key)
+{
+    char place[4400];
+
+    snprintf(place, sizeof place, "'%.2000s' key '%.2000s'", path, key);
+    term_fail("no sample has this key", place, "'stoker ls PATH' lists the keys");
+    return EXIT_FINDINGS;
 }
 
 /* Only 0 becomes 0. */

@@ -14,6 +14,11 @@
 
 /* Prints that the command needs a path, and its usage. Returns EXIT_USAGE. */
 int command_no_path(const struct command *command);
+/* The same for a command whose first word is an action: "ckpt ls". */
+int command_no_action(const struct command *command);
+
+/* Prints that no sample of a data set has the key. Returns EXIT_FINDINGS. */
+int command_no_key(const char *path, const char *key);
 
 /* Opens an engine with the options of args. Prints an error if it fails. Returns an exit status. */
 int command_open_engine(const struct args *args, struct stoker_engine **engine_out);

@@ -3,6 +3,7 @@
 
 #include "programs/cli/terminal.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,14 +60,15 @@ static void print_note(struct copy_report *report, const struct stoker_copy_note
         break; /* only counted, or listed by --json */
     case STOKER_NOTE_LEFT_OUT:
         term_live_end();
-        term_fail("left out: a link, device or pipe", note->name,
-                  "links out of the source and links to folders are not copied; copy their "
-                  "targets by name");
+        term_fail_name("left out: a link, device or pipe", 0, note->name,
+                       "links out of the source and links to folders are not copied; copy their "
+                       "targets by name");
         break;
     case STOKER_NOTE_NOT_DELETED:
         term_live_end();
-        term_fail("not deleted", note->name,
-                  "the source has a link, device or pipe there: remove it by name if it is extra");
+        term_fail_name(
+            "not deleted", 0, note->name,
+            "the source has a link, device or pipe there: remove it by name if it is extra");
         break;
     case STOKER_NOTE_WOULD_COPY:
         printf("would copy    ");
@@ -221,17 +223,19 @@ void copy_report_print(struct copy_report *report, uint32_t kind)
 
 /* ---- names of --files-from ---- */
 
-static int fail_names(const char *path, const char *what)
+static int fail_names(const char *path, const char *what, int number)
 {
-    term_fail(what, path, "give a file with one name a line, or '-' for stdin");
-    return EXIT_ENVIRONMENT;
+    return term_fail_name(what, number, path,
+                          "--files-from takes a file with one name a line, or '-' for stdin");
 }
 
+/* Returns NULL and sets errno if the text cannot be read, or is too long. */
 static char *read_text(const char *path, size_t *bytes_out)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
     size_t used = 0, capacity = 0, got = 1;
     char *text = NULL;
+    int number = 0;
 
     while (file && got > 0 && used < COPY_NAMES_BYTES_MAX) {
         if (capacity - used < NAMES_STEP) {
@@ -247,6 +251,7 @@ static char *read_text(const char *path, size_t *bytes_out)
         used += got;
     }
     if (!file || got > 0 || ferror(file)) {
+        number = !file || ferror(file) ? errno : used >= COPY_NAMES_BYTES_MAX ? EFBIG : ENOMEM;
         free(text);
         text = NULL;
     } else {
@@ -256,6 +261,7 @@ static char *read_text(const char *path, size_t *bytes_out)
         fclose(file);
     }
     *bytes_out = used;
+    errno = number;
     return text;
 }
 
@@ -266,7 +272,7 @@ int copy_names_read(const char *path, const char *const **names_out, size_t *cou
     const char **names;
 
     if (!read) {
-        return fail_names(path, "cannot read the list of names");
+        return fail_names(path, "cannot read the list of names", errno);
     }
     end = memchr(read, '\0', bytes) ? '\0' : '\n';
     for (size_t i = 0; i < bytes; i++) {
@@ -275,7 +281,7 @@ int copy_names_read(const char *path, const char *const **names_out, size_t *cou
     names = malloc(limit * sizeof *names + bytes + 1);
     if (!names) {
         free(read);
-        return fail_names(path, "out of memory for the list of names");
+        return fail_names(path, "out of memory for the list of names", 0);
     }
     text = (char *)(names + limit);
     memcpy(text, read, bytes + 1);
@@ -295,7 +301,7 @@ int copy_names_read(const char *path, const char *const **names_out, size_t *cou
     if (count == 0) {
         free(names);
         *names_out = NULL;
-        return fail_names(path, "the list of names is empty");
+        return fail_names(path, "the list of names is empty", 0);
     }
     return EXIT_FINE;
 }

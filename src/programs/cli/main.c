@@ -159,6 +159,10 @@ static int help(int argc, char **argv)
         overview(stdout);
         return EXIT_FINE;
     }
+    if (strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0 ||
+        strcmp(argv[0], "-h") == 0) {
+        return help(argc - 1, argv + 1);
+    }
     const struct command *command = command_find(argv[0], argc > 1 ? argv[1] : "");
     if (!command) {
         return command_unknown(argv[0]);

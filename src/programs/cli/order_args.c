@@ -63,18 +63,19 @@ int order_check(const struct command *command, const struct args *args,
     uint64_t end;
 
     if (info->sample_count == 0) {
-        term_fail("the data set has no samples", args->paths[0], "check what the file is");
+        term_fail_name("the data set has no samples", 0, args->paths[0],
+                       "'stoker info' shows what the path is; name one with data");
         return EXIT_FINDINGS;
     }
     if (info->sequential && args->mix) {
-        term_fail(
-            "compressed shards without seek points cannot be mixed", args->paths[0],
+        term_fail_name(
+            "compressed shards without seek points cannot be mixed", 0, args->paths[0],
             "add seek points with 'stoker index --seek-points', or pack them with 'stoker pack'");
         return EXIT_FINDINGS;
     }
     if (info->sequential && args->shuffle != STOKER_SHUFFLE_NONE && (args->shuffle || has_blocks)) {
-        term_fail(
-            "compressed shards without seek points cannot be shuffled", args->paths[0],
+        term_fail_name(
+            "compressed shards without seek points cannot be shuffled", 0, args->paths[0],
             "add seek points with 'stoker index --seek-points', pack them with 'stoker pack', "
             "or use --shuffle none");
         return EXIT_FINDINGS;

@@ -56,8 +56,8 @@ static uint64_t read_lines(FILE *file, uint64_t count, int64_t *labels)
 
 static int fail_unreadable(const char *path, int number)
 {
-    term_fail("order: the labels cannot be read", path, strerror(number));
-    return EXIT_ENVIRONMENT;
+    return term_fail_name("order: cannot read the labels", number, path,
+                          "--labels takes a file with one label a line");
 }
 
 /* Reads a label for each sample, one a line. */
@@ -75,8 +75,8 @@ static int read_file(const char *path, uint64_t count, int64_t **labels_out)
         count <= ORDER_LABELS_MAX ? malloc((count > 0 ? count : 1) * sizeof **labels_out) : NULL;
     if (!*labels_out) {
         fclose(file);
-        return term_usage("order", "the labels cannot be read", path,
-                          "there are too many samples for a file of labels");
+        return term_usage("order", "the data set has too many samples for --labels", path,
+                          "leave it out, or take a part of the data set");
     }
     lines = read_lines(file, count, *labels_out);
     failed = ferror(file) ? errno : 0;

@@ -88,9 +88,10 @@ static int parse_run(struct proof *proof, const char *text)
         }
         if (!is_valid || world == 0 || world > UINT32_MAX || batch == 0 || batch > UINT32_MAX ||
             (steps == 0 && *at == ',')) {
-            return term_usage("order", "not a run", text,
-                              "use RANKSxBATCH:STEPS-LOST,...,RANKSxBATCH, at most 64, like "
-                              "8x32:5-2,4x64");
+            return term_usage(
+                "order", "not a scenario", text,
+                "--scenario takes RANKSxBATCH:STEPS-LOST,...,RANKSxBATCH, at most 64, like "
+                "8x32:5-2,4x64");
         }
         proof->segments[proof->segment_count++] = (struct stoker_order_segment){
             .world_size = (uint32_t)world,

@@ -52,8 +52,8 @@ int path_args_expand(struct path_args *expanded, struct stoker_engine *engine,
             names = NULL;
         }
         if (!add(names ? names : words[i], names ? found : 1)) {
-            term_fail("out of memory for the matches", words[i], "use a narrower pattern");
-            return EXIT_ENVIRONMENT;
+            return term_fail_name("out of memory for the matches", 0, words[i],
+                                  "use a narrower pattern");
         }
     }
     expanded->paths = all.paths;

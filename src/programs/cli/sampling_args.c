@@ -80,9 +80,10 @@ static int add_stages(struct sampling_args *sampling, const struct args *args,
         }
         if (!colon || (next && colon > next) || !args_number(at, &position) ||
             sampling->options.stage_count == SAMPLING_ARGS_STAGES_MAX) {
-            return term_usage("order", "not a curriculum", args->curriculum,
-                              "use at most 32 stages POSITION:PREDICATE;POSITION:PREDICATE, like "
-                              "'0:size < 9_000;300000:'");
+            return term_usage(
+                "order", "not a curriculum", args->curriculum,
+                "--curriculum takes up to 32 stages POSITION:PREDICATE;POSITION:PREDICATE, like "
+                "'0:size < 9_000;300000:'");
         }
         sampling->stages[sampling->options.stage_count].position = position;
         status = add_stage(sampling, args, dataset, colon + 1 + strspn(colon + 1, " "));

@@ -101,6 +101,16 @@ void term_fail(const char *what, const char *where, const char *advice)
     pthread_mutex_unlock(&stderr_lock);
 }
 
+int term_fail_name(const char *what, int number, const char *name, const char *advice)
+{
+    char line[160], place[LINE_MAX_BYTES];
+
+    snprintf(line, sizeof line, "%s%s%s", what, number ? ": " : "", number ? strerror(number) : "");
+    snprintf(place, sizeof place, "'%s'", name);
+    term_fail(line, place, advice);
+    return EXIT_ENVIRONMENT;
+}
+
 void term_notice(const char *text)
 {
     pthread_mutex_lock(&stderr_lock);

@@ -27,6 +27,9 @@ bool term_closed(void);
 
 /* "stoker: what: 'where'" and the advice below. */
 void term_fail(const char *what, const char *where, const char *advice);
+/* The same for a name, without its quotes, and an errno: "stoker: what: reason: 'name'". number 0:
+ * no reason. Returns EXIT_ENVIRONMENT. */
+int term_fail_name(const char *what, int number, const char *name, const char *advice);
 /* The same for a usage error of a command (NULL: none). Returns EXIT_USAGE. */
 int term_usage(const char *command, const char *what, const char *where, const char *advice);
 /* The same for an error of the library. Returns the exit status for it. */

@@ -196,6 +196,10 @@ static int read_script(const char *path, char **text_out, size_t *bytes_out,
     } else {
         *bytes_out = fread(text, 1, STK_FAULT_SCRIPT_BYTES_MAX + 1, file);
         *text_out = text;
+        if (ferror(file)) {
+            status = stk_fail_errno(error, errno, "cannot read the script", "check the path",
+                                    "'%s'", path);
+        }
     }
     if (file) {
         fclose(file);
@@ -217,6 +221,10 @@ static int open_script(struct stk_fault_script *script, const struct arguments *
         struct stk_view view = {(const uint8_t *)(text ? text : arguments->rules),
                                 text ? bytes : strlen(arguments->rules)};
         status = stk_fault_script_open(script, view, error);
+        if (status < 0) {
+            stk_error_set_location(error, text ? arguments->script : "--rules", STOKER_NO_OFFSET,
+                                   NULL);
+        }
     }
     stk_free(text);
     if (status == 0 && arguments->has_seed) {

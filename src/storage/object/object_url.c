@@ -236,7 +236,7 @@ static int parse_http(struct stk_object_url *object, struct stoker_error *error)
                         "write '/', '?', '#' and '@' in it as %2F, %3F, %23 and %40", "'%.200s'",
                         object->url);
     }
-    if (parts.rest.bytes == 0 || parts.rest.data[0] == '/') {
+    if (parts.rest.bytes == 0 || strchr("/:", parts.rest.data[0])) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no host",
                         "write http://host/path", "'%.200s'", object->url);
     }

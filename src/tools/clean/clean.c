@@ -94,7 +94,10 @@ static void fail(struct clean *clean, int status, const char *what, const char *
 {
     if (clean->status == 0) {
         clean->status = stk_fail_errno(clean->error, -status, what,
-                                       "check the permissions of the folder", "'%.600s'", path);
+                                       status == -ENOTDIR || status == -ENOENT
+                                           ? "name a folder that exists"
+                                           : "check the permissions of the folder",
+                                       "'%.600s'", path);
     }
 }
 

@@ -51,7 +51,7 @@ static int explain(const char *url, struct stoker_creds *creds, struct stoker_er
     creds->expires_ns = UINT64_MAX;
     if (scheme == STK_URL_OTHER) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
-                        "s3, gs, az, hf, http and https are", "'%.200s'", url);
+                        "use a URL of s3, gs, az, hf, http or https", "'%.200s'", url);
     }
     creds->service = services[scheme].name;
     if (service) {
