@@ -23,6 +23,18 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The kernel gives a new ring the memory of one that was closed before, perhaps by another thread.
+ * ThreadSanitizer does not see the system calls that order the two. */
+#ifdef __SANITIZE_THREAD__
+#    include <sanitizer/tsan_interface.h>
+static char ring_memory;
+#    define RING_MEMORY_RETURNED() __tsan_release(&ring_memory)
+#    define RING_MEMORY_TAKEN() __tsan_acquire(&ring_memory)
+#else
+#    define RING_MEMORY_RETURNED() ((void)0)
+#    define RING_MEMORY_TAKEN() ((void)0)
+#endif
+
 /* How long a cancelled read may take before its buffer is leaked. */
 #define CANCEL_GRACE_MS 50u
 /* The thread that reaps copies a buffered read that is not in the page cache, piece by piece as
@@ -168,6 +180,7 @@ void stk_uring_queue_close(struct stk_io *io, struct stk_queue *opaque)
     }
     (void)stk_read_list_take(&queue->finished);
     if (queue->ring_open) {
+        RING_MEMORY_RETURNED();
         io_uring_queue_exit(&queue->ring);
     }
     if (queue->wake_fd >= 0) {
@@ -326,6 +339,7 @@ static int ring_open(struct io_uring *ring, uint32_t entries)
         status = io_uring_queue_init(entries, ring, 0);
     }
     if (status == 0) {
+        RING_MEMORY_TAKEN();
         /* If this fails, the limit of the kernel applies: 4 a core. */
         (void)io_uring_register_iowq_max_workers(ring, workers);
     }
