@@ -19,6 +19,20 @@ static int resolve(struct stoker_dataset_options *options,
                    const struct stoker_dataset_options *given, struct stoker_error *error);
 static int open_index(struct stoker_dataset *dataset, struct stoker_error *error);
 
+int stk_dataset_open_new(struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    int status = open_index(dataset, error);
+
+    if (status < 0) {
+        return status;
+    }
+    stk_dataset_open_jpeg_index(dataset);
+    if (dataset->foreign_index) {
+        stk_foreign_index_compare(dataset->foreign_index, &dataset->shards, dataset->index);
+    }
+    return 0;
+}
+
 int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engine *engine,
                         const struct stoker_dataset_options *options, struct stoker_error *error)
 {
@@ -26,13 +40,7 @@ int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engin
     int status = stk_dataset_new(&dataset, engine, options, error);
 
     *dataset_out = NULL;
-    status = status < 0 ? status : open_index(dataset, error);
-    if (status == 0) {
-        stk_dataset_open_jpeg_index(dataset);
-    }
-    if (status == 0 && dataset->foreign_index) {
-        stk_foreign_index_compare(dataset->foreign_index, &dataset->shards, dataset->index);
-    }
+    status = status < 0 ? status : stk_dataset_open_new(dataset, error);
     if (status < 0) {
         if (dataset) {
             stk_dataset_release(dataset);

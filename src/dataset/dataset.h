@@ -116,6 +116,9 @@ void stk_dataset_error_add_location(const struct stoker_dataset *dataset,
  * or STOKER_ERROR_ARGUMENT if an option is invalid. */
 int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *engine,
                     const struct stoker_dataset_options *options, struct stoker_error *error);
+/* Finds or makes the index of an empty data set: the rest of stoker_dataset_open. On error the
+ * caller releases the data set. dataset->scan.stop, set by another thread, ends a scan. */
+int stk_dataset_open_new(struct stoker_dataset *dataset, struct stoker_error *error);
 /* Makes the index file that was located the index of the data set. */
 void stk_dataset_use_index(struct stoker_dataset *dataset, struct stk_index_location *location);
 /* Returns the error of index = require: the note of the location. */

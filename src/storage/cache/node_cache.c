@@ -211,6 +211,51 @@ bool stk_cache_forget(struct stoker_cache *cache, const struct stk_cache_block *
     return true;
 }
 
+/* ---- the rate of downloads ---- */
+
+static uint64_t cost_ns(uint64_t bytes, uint64_t bytes_per_s)
+{
+    double cost = bytes_per_s ? (double)bytes * 1e9 / (double)bytes_per_s : 0;
+
+    return cost < (double)(UINT64_MAX / 4) ? (uint64_t)cost : UINT64_MAX / 4;
+}
+
+void stk_cache_pace_set(struct stk_cache_pace *pace, uint64_t bytes_per_s)
+{
+    atomic_store_explicit(&pace->next_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&pace->bytes_per_s, bytes_per_s, memory_order_relaxed);
+}
+
+uint64_t stk_cache_pace_take(struct stk_cache_pace *pace, uint64_t bytes, uint64_t now_ns)
+{
+    uint64_t rate = atomic_load_explicit(&pace->bytes_per_s, memory_order_relaxed);
+    uint64_t next = atomic_load_explicit(&pace->next_ns, memory_order_relaxed), from;
+
+    if (rate == 0) {
+        return 0;
+    }
+    do {
+        if (next > now_ns) {
+            return next;
+        }
+        from = stk_max(next, now_ns - stk_min(now_ns, STK_CACHE_PACE_BURST_NS));
+    } while (!atomic_compare_exchange_weak_explicit(&pace->next_ns, &next,
+                                                    from + cost_ns(bytes, rate),
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return 0;
+}
+
+void stk_cache_pace_return(struct stk_cache_pace *pace, uint64_t bytes)
+{
+    uint64_t rate = atomic_load_explicit(&pace->bytes_per_s, memory_order_relaxed);
+    uint64_t next = atomic_load_explicit(&pace->next_ns, memory_order_relaxed);
+
+    while (!atomic_compare_exchange_weak_explicit(&pace->next_ns, &next,
+                                                  next - stk_min(next, cost_ns(bytes, rate)),
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
 /* ---- statistics ---- */
 
 int stoker_cache_stats(struct stoker_cache *cache, struct stoker_cache_stats *stats)

@@ -19,11 +19,20 @@ struct stk_cache_counters {
         bypasses;
 };
 
+/* Limits the bytes that a process downloads into a cache. */
+struct stk_cache_pace {
+    _Atomic uint64_t bytes_per_s; /* 0: no limit */
+    _Atomic uint64_t next_ns;     /* when the next block may be downloaded */
+};
+
+#define STK_CACHE_PACE_BURST_NS 100000000ull /* of time in which fewer bytes were downloaded */
+
 struct stoker_cache {
     _Atomic uint32_t users;
     int pid;
     uint32_t block_bytes, disk_count;
     struct stk_cache_counters counters;
+    struct stk_cache_pace pace;
     struct stk_cache_futures futures; /* their files are in the first folder */
     struct stk_cache_disk disks[];
 };
@@ -65,6 +74,14 @@ int stk_cache_read(struct stoker_cache *cache, const struct stk_cache_block *blo
 /* Drops a block if it is cached, and counts it as damaged; if it is being filled, it will not be
  * cached. Returns true if it was cached. */
 bool stk_cache_forget(struct stoker_cache *cache, const struct stk_cache_block *block);
+
+/* Limits the rate of downloads from now on; 0: no limit. Any thread. */
+void stk_cache_pace_set(struct stk_cache_pace *pace, uint64_t bytes_per_s);
+/* Returns 0: so many bytes may be downloaded now, and count; else the time from which on they may.
+ * Any thread. */
+uint64_t stk_cache_pace_take(struct stk_cache_pace *pace, uint64_t bytes, uint64_t now_ns);
+/* The bytes that were taken are not downloaded after all. */
+void stk_cache_pace_return(struct stk_cache_pace *pace, uint64_t bytes);
 
 static inline void stk_cache_count(_Atomic uint64_t *counter, uint64_t more)
 {

@@ -671,11 +671,45 @@ static void test_without_memory(void)
     clear_folder();
 }
 
+/* At 1,000 bytes a second: a block may start when those before it have had their time. */
+static void test_pace(void)
+{
+    static const struct row {
+        const char *name;
+        uint64_t now_ms, bytes, wait_ms; /* wait_ms 0: it may start */
+    } rows[] = {
+        {"the first block starts at once", 1000, 500, 0},
+        {"a block before the time of the first", 1399, 500, 1},
+        {"a block after it", 1400, 500, 0},
+        {"two in the time of one", 1500, 1, 400},
+        {"after a pause, one starts at once", 9000, 500, 0},
+        {"with a small part of the pause", 9400, 500, 0},
+        {"and no more of it", 9800, 500, 100},
+    };
+    struct stk_cache_pace pace = {0};
+
+    T_EQ("no limit", stk_cache_pace_take(&pace, UINT64_MAX, 5), 0);
+    stk_cache_pace_set(&pace, 1000);
+    T_EACH(row, row, rows)
+    {
+        uint64_t now = row->now_ms * 1000000, then = stk_cache_pace_take(&pace, row->bytes, now);
+
+        T_EQ(row->name, then ? (then - now) / 1000000 : 0, row->wait_ms);
+    }
+    T_EQ("taken", stk_cache_pace_take(&pace, 700, 20000000000), 0);
+    stk_cache_pace_return(&pace, 700);
+    T_EQ("returned", stk_cache_pace_take(&pace, 700, 20000000000), 0);
+    T_TRUE("taken", stk_cache_pace_take(&pace, 700, 20000000000) > 0);
+    stk_cache_pace_set(&pace, 0);
+    T_EQ("no limit again", stk_cache_pace_take(&pace, 700, 20000000000), 0);
+}
+
 int main(void)
 {
     snprintf(folder, sizeof folder, "/tmp/stoker-node-cache-test-%d", (int)getpid());
     clear_folder();
     test_ranges();
+    test_pace();
     test_flips();
     test_turns();
     test_disk_failures();

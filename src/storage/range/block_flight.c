@@ -202,6 +202,19 @@ static void requeue_flight(struct stk_block_flight *flight)
     free_flight(flight);
 }
 
+/* At poll_ns, stk_flight_poll is called. */
+static void push_polling(struct stk_block_flight *flight)
+{
+    struct stk_block_reader *reader = flight->reader;
+
+    pthread_mutex_lock(&reader->lock);
+    stk_flight_push_locked(&reader->locked.polling, flight);
+    if (!reader->locked.has_timer) {
+        stk_block_reader_signal_locked(reader);
+    }
+    pthread_mutex_unlock(&reader->lock);
+}
+
 static void poll_later(struct stk_block_flight *flight)
 {
     struct stk_block_reader *reader = flight->reader;
@@ -214,12 +227,7 @@ static void poll_later(struct stk_block_flight *flight)
     }
     flight->poll_ns = now + flight->pause_ns;
     flight->pause_ns = stk_min(flight->pause_ns * 2, POLL_MAX_NS);
-    pthread_mutex_lock(&reader->lock);
-    stk_flight_push_locked(&reader->locked.polling, flight);
-    if (!reader->locked.has_timer) {
-        stk_block_reader_signal_locked(reader);
-    }
-    pthread_mutex_unlock(&reader->lock);
+    push_polling(flight);
 }
 
 static void start_download(struct stk_block_flight *flight)
@@ -233,41 +241,78 @@ static void start_download(struct stk_block_flight *flight)
     stk_operation_start(flight->store, &flight->operation);
 }
 
-/* Takes the turn to download the block, if it can. */
-void stk_flight_start(struct stk_block_flight *flight)
+/* The rate of downloads does not allow the block before then. */
+static void wait_for_rate(struct stk_block_flight *flight, uint64_t then_ns)
+{
+    struct stk_block_reader *reader = flight->reader;
+    bool is_wanted;
+
+    pthread_mutex_lock(&reader->lock);
+    is_wanted = flight->waiters != NULL; /* they may have been cancelled meanwhile */
+    if (!is_wanted) {
+        (void)remove_locked(flight);
+    }
+    pthread_mutex_unlock(&reader->lock);
+    if (is_wanted) {
+        flight->poll_ns = stk_min(then_ns, stk_clock_ns() + POLL_MAX_NS);
+        push_polling(flight);
+    } else {
+        free_flight(flight);
+    }
+}
+
+/* Takes the turn to download the block, if it can, with memory for it. */
+static void take_turn(struct stk_block_flight *flight)
 {
     struct stoker_cache *cache = flight->reader->cache;
 
-    if (atomic_load_explicit(&flight->reader->closing, memory_order_relaxed)) {
-        bypass_flight(flight); /* it has no parts any more */
-        return;
-    }
-    switch (reserve_memory(flight)) {
-    case MEMORY_LATER: /* another thread may have it by now */
-        return;
-    case MEMORY_NONE:
-        bypass_flight(flight);
-        return;
-    case MEMORY_READY:
-        break;
-    }
     flight->turn_ns = stk_clock_ns();
     switch (stk_cache_disk_begin(stk_cache_disk_of(cache, &flight->block), &flight->block,
                                  &flight->fill)) {
     case STK_CACHE_TURN_MINE:
         start_download(flight);
-        break;
+        return;
     case STK_CACHE_TURN_BUSY:
         release_memory(flight);
+        stk_cache_pace_return(&cache->pace, flight->block.bytes);
         poll_later(flight);
-        break;
+        return;
     case STK_CACHE_TURN_PRESENT:
+        stk_cache_pace_return(&cache->pace, flight->block.bytes);
         requeue_flight(flight);
-        break;
+        return;
     case STK_CACHE_TURN_REFUSED:
     default:
         bypass_flight(flight);
-        break;
+        return;
+    }
+}
+
+void stk_flight_start(struct stk_block_flight *flight)
+{
+    struct stk_cache_pace *pace = &flight->reader->cache->pace;
+    uint64_t bytes = flight->block.bytes, then_ns;
+
+    if (atomic_load_explicit(&flight->reader->closing, memory_order_relaxed)) {
+        bypass_flight(flight); /* it has no parts any more */
+        return;
+    }
+    then_ns = stk_cache_pace_take(pace, bytes, stk_clock_ns());
+    if (then_ns > 0) {
+        wait_for_rate(flight, then_ns);
+        return;
+    }
+    switch (reserve_memory(flight)) {
+    case MEMORY_LATER: /* another thread may have it by now */
+        stk_cache_pace_return(pace, bytes);
+        return;
+    case MEMORY_NONE:
+        stk_cache_pace_return(pace, bytes);
+        bypass_flight(flight);
+        return;
+    case MEMORY_READY:
+        take_turn(flight);
+        return;
     }
 }
 
@@ -350,7 +395,7 @@ void stk_flight_finish(struct stk_block_flight *flight)
 }
 
 /* Another process downloads the block: looks whether it is there, and now and then whether that
- * process still works. */
+ * process still works. Or the flight waits for the rate. */
 void stk_flight_poll(struct stk_block_flight *flight)
 {
     struct stoker_cache *cache = flight->reader->cache;
@@ -360,7 +405,7 @@ void stk_flight_poll(struct stk_block_flight *flight)
 
     if (slot != STK_CACHE_NO_SLOT && stk_cache_state_kind(state) == STK_CACHE_VALID) {
         requeue_flight(flight);
-    } else if (now > flight->since_ns + WAIT_MAX_NS ||
+    } else if ((flight->since_ns > 0 && now > flight->since_ns + WAIT_MAX_NS) ||
                atomic_load_explicit(&flight->reader->closing, memory_order_relaxed)) {
         bypass_flight(flight);
     } else if (slot == STK_CACHE_NO_SLOT || now > flight->turn_ns + TURN_NS) {

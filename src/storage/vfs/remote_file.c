@@ -3,7 +3,9 @@
 
 #include "base/mem.h"
 #include "base/memory_pages.h"
+#include "base/thread.h"
 #include "base/xxh3.h"
+#include "io/clock.h"
 #include "io/listing.h"
 #include "storage/vfs/vfs.h"
 
@@ -11,7 +13,9 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#define CANCEL_POLL_NS 20000000u
 #define DEVICE 0x73746f7265ull /* of all remote files; their inodes are hashes of URLs */
 
 /* A listing that is being built. */
@@ -401,7 +405,7 @@ static void on_done(struct stk_range_read *read)
 static void set_waiter(struct stk_range_read *read, struct waiter *waiter)
 {
     pthread_mutex_init(&waiter->lock, NULL);
-    pthread_cond_init(&waiter->arrived, NULL);
+    stk_cond_init(&waiter->arrived);
     read->done = on_done;
     read->owner = waiter;
 }
@@ -423,6 +427,35 @@ static int64_t wait_for(struct stk_range_read *read, struct waiter *waiter, bool
     return result;
 }
 
+/* Waits until prefetched bytes arrive, or ends the wait when the cancel flag of this thread is set.
+ */
+static void wait_or_cancel(struct stk_prefetch *prefetch, struct stk_range_read *read,
+                           struct waiter *waiter)
+{
+    const _Atomic bool *cancel = stk_io_cancel_flag();
+    bool is_done = cancel == NULL;
+
+    while (!is_done) {
+        uint64_t until_ns = stk_clock_ns() + CANCEL_POLL_NS;
+        struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                 .tv_nsec = (long)(until_ns % 1000000000u)};
+
+        pthread_mutex_lock(&waiter->lock);
+        if (!waiter->done) {
+            pthread_cond_timedwait(&waiter->arrived, &waiter->lock, &until);
+        }
+        is_done = waiter->done;
+        pthread_mutex_unlock(&waiter->lock);
+        if (!is_done && atomic_load_explicit(cancel, memory_order_relaxed)) {
+            is_done = stk_prefetch_cancel_wait(prefetch, read);
+            if (is_done) {
+                read->status = STOKER_ERROR_CLOSED;
+                waiter->done = true;
+            }
+        }
+    }
+}
+
 /* Reads bytes that are prefetched or in flight. Returns -EAGAIN if they are not. */
 static int64_t read_prefetched(struct stk_prefetch *prefetch, struct stk_range_source *source,
                                uint64_t offset, void *buffer, uint64_t bytes)
@@ -430,6 +463,7 @@ static int64_t read_prefetched(struct stk_prefetch *prefetch, struct stk_range_s
     int64_t result = stk_prefetch_read(prefetch, source, offset, buffer, bytes, false);
     struct waiter waiter = {.done = false};
     struct stk_range_read *read;
+    bool waits;
 
     if (result != -EAGAIN || !stk_prefetch_has(prefetch, source, offset, bytes)) {
         return result;
@@ -439,7 +473,11 @@ static int64_t read_prefetched(struct stk_prefetch *prefetch, struct stk_range_s
         return -ENOMEM;
     }
     set_waiter(read, &waiter);
-    result = wait_for(read, &waiter, stk_prefetch_wait(prefetch, read));
+    waits = stk_prefetch_wait(prefetch, read);
+    if (waits) {
+        wait_or_cancel(prefetch, read, &waiter);
+    }
+    result = wait_for(read, &waiter, waits);
     return result < 0 ? result : stk_prefetch_read(prefetch, source, offset, buffer, bytes, false);
 }
 

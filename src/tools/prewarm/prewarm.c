@@ -77,7 +77,6 @@ static int open_share(struct stoker_prewarm *prewarm, struct stoker_error *error
         .budget_bytes = options->budget_bytes,
         .rate_bytes_max = options->rate_bytes_max,
     };
-    int status;
 
     if (options->node_count == 0 && options->budget_bytes == 0 && options->rate_bytes_max == 0 &&
         options->group_count == 0) {
@@ -88,12 +87,7 @@ static int open_share(struct stoker_prewarm *prewarm, struct stoker_error *error
                         "set node_count for a share, and neither check nor touch",
                         "prewarm options");
     }
-    status = stk_prewarm_share_open(&prewarm->share, prewarm->engine, &share, error);
-    if (status == 0) {
-        atomic_store(&prewarm->bytes, stk_prewarm_share_bytes(prewarm->share));
-        prewarm->locked.listed = true;
-    }
-    return status;
+    return stk_prewarm_share_open(&prewarm->share, prewarm->engine, &share, error);
 }
 
 static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
@@ -173,6 +167,22 @@ void stoker_prewarm_close(struct stoker_prewarm *prewarm)
     stk_free(prewarm);
 }
 
+/* Ends the scan of a share at the deadline, since its worker may wait for a download. Returns how
+ * long to wait until this is called again. */
+static uint32_t limit_scan(struct stoker_prewarm *prewarm, uint32_t timeout_ms)
+{
+    uint64_t now = stk_engine_now(prewarm->engine);
+
+    if (prewarm->end_ns == 0) {
+        return timeout_ms;
+    }
+    if (now >= prewarm->end_ns) {
+        stk_prewarm_share_stop(prewarm->share);
+        return timeout_ms;
+    }
+    return (uint32_t)stk_min(timeout_ms, (prewarm->end_ns - now) / 1000000 + 1);
+}
+
 int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
                         struct stoker_prewarm_progress *progress, struct stoker_error *error)
 {
@@ -184,6 +194,9 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
 
     if (status < 0) {
         return status;
+    }
+    if (prewarm->share) {
+        timeout_ms = limit_scan(prewarm, timeout_ms);
     }
     status = stk_background_job_next(&prewarm->job, timeout_ms, NULL, NULL, error);
     if (status == STOKER_ERROR_FORKED) {
@@ -461,6 +474,42 @@ static void wake_locked(void *context)
     struct stoker_prewarm *prewarm = context;
 
     pthread_cond_broadcast(&prewarm->changed);
+    if (prewarm->share) {
+        stk_prewarm_share_stop(prewarm->share);
+    }
+}
+
+/* One worker opens the data set of the share; the others wait. Returns whether it is open. */
+static bool scan_share(struct stoker_prewarm *prewarm)
+{
+    struct stoker_error error = {0};
+    bool is_mine, is_open;
+    int status;
+
+    pthread_mutex_lock(&prewarm->job.lock);
+    is_mine = !prewarm->locked.listing;
+    prewarm->locked.listing = true;
+    while (!is_mine && !prewarm->locked.share_is_scanned) {
+        pthread_cond_wait(&prewarm->changed, &prewarm->job.lock);
+    }
+    is_open = prewarm->locked.listed;
+    pthread_mutex_unlock(&prewarm->job.lock);
+    if (!is_mine) {
+        return is_open;
+    }
+    status = stk_prewarm_share_scan(prewarm->share, &error);
+    if (status == 0) {
+        atomic_store(&prewarm->bytes, stk_prewarm_share_bytes(prewarm->share));
+    }
+    pthread_mutex_lock(&prewarm->job.lock);
+    prewarm->locked.share_is_scanned = true;
+    prewarm->locked.listed = status == 0; /* if not: finish_locked reports a passed deadline */
+    if (status < 0 && status != STOKER_ERROR_CLOSED) {
+        stk_background_job_fail_locked(&prewarm->job, status, &error);
+    }
+    pthread_cond_broadcast(&prewarm->changed);
+    pthread_mutex_unlock(&prewarm->job.lock);
+    return status == 0;
 }
 
 /* Waits until the rate allows another block. Returns false if the run ends before. */
@@ -469,7 +518,7 @@ static bool wait_for_rate(struct stoker_prewarm *prewarm)
     while (!stk_background_job_is_stopping(&prewarm->job) && !is_late(prewarm)) {
         struct timespec until = stk_engine_deadline(RATE_WAIT_NS);
 
-        if (stk_prewarm_share_is_in_rate(prewarm->share)) {
+        if (stk_prewarm_share_begin_read(prewarm->share)) {
             return true;
         }
         pthread_mutex_lock(&prewarm->job.lock);
@@ -488,6 +537,9 @@ static int run_share(struct stoker_prewarm *prewarm, struct stoker_error *error)
     struct stk_prewarm_piece piece;
 
     (void)error;
+    if (!scan_share(prewarm)) {
+        return 0;
+    }
     /* The wait comes last: after the last block there is nothing to wait for. */
     while (stk_prewarm_share_next(prewarm->share, &piece) && wait_for_rate(prewarm)) {
         struct stoker_error failure = {0};

@@ -51,6 +51,7 @@ struct stoker_prewarm {
         bool listing, listed;          /* a worker calls the walk; it has no more files */
         struct stk_prewarm_file *open; /* with pieces left */
         uint32_t busy;                 /* workers with a job */
+        bool share_is_scanned;         /* the data set of the share is open, or it failed */
         bool share_is_late;            /* a worker ended before the share was complete */
         bool tells_cold;               /* the kernel reported which pages are cached */
     } locked;

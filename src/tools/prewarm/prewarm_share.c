@@ -25,6 +25,7 @@ struct stk_prewarm_share {
         uint64_t planned;               /* bytes */
         struct stk_prewarm_piece range; /* the blocks of the last sample that are left */
         bool has_range;
+        uint32_t reads; /* pieces that are being read */
     } locked;
 };
 
@@ -118,9 +119,8 @@ int stk_prewarm_share_open(struct stk_prewarm_share **share_out, struct stoker_e
     share->opened_ns = stk_engine_now(engine);
     share->downloaded_before =
         atomic_load_explicit(&share->cache->counters.bytes_from_origin, memory_order_relaxed);
-    status = stoker_dataset_open(&share->dataset, engine, &data, error);
-    status = status < 0 ? status : open_blocks(share, error);
-    status = status < 0 ? status : open_order(share, error);
+    stk_cache_pace_set(&share->cache->pace, options->rate_bytes_max);
+    status = stk_dataset_new(&share->dataset, engine, &data, error);
     if (status < 0) {
         stk_prewarm_share_close(share);
         return status;
@@ -129,10 +129,28 @@ int stk_prewarm_share_open(struct stk_prewarm_share **share_out, struct stoker_e
     return 0;
 }
 
+int stk_prewarm_share_scan(struct stk_prewarm_share *share, struct stoker_error *error)
+{
+    const _Atomic bool *before = stk_io_set_cancel_flag(&share->dataset->scan.stop);
+    int status = stk_dataset_open_new(share->dataset, error);
+
+    stk_io_set_cancel_flag(before);
+    status = status < 0 ? status : open_blocks(share, error);
+    return status < 0 ? status : open_order(share, error);
+}
+
+void stk_prewarm_share_stop(struct stk_prewarm_share *share)
+{
+    atomic_store(&share->dataset->scan.stop, true);
+}
+
 void stk_prewarm_share_close(struct stk_prewarm_share *share)
 {
     if (share) {
-        stoker_dataset_close(share->dataset);
+        stk_cache_pace_set(&share->cache->pace, 0);
+        if (share->dataset) {
+            stk_dataset_release(share->dataset);
+        }
         stk_free(share->first_blocks);
         stk_free(share->locked.seen);
         pthread_mutex_destroy(&share->lock);
@@ -265,8 +283,8 @@ static int read_blocks(const struct stk_prewarm_share *share, struct stk_file *f
     return 0;
 }
 
-int stk_prewarm_share_read(struct stk_prewarm_share *share, const struct stk_prewarm_piece *piece,
-                           uint64_t *bytes_out, struct stoker_error *error)
+static int read_piece(struct stk_prewarm_share *share, const struct stk_prewarm_piece *piece,
+                      uint64_t *bytes_out, struct stoker_error *error)
 {
     struct stk_stat about = {.bytes = piece->bytes};
     struct stk_file *file;
@@ -286,12 +304,21 @@ int stk_prewarm_share_read(struct stk_prewarm_share *share, const struct stk_pre
         return status;
     }
     *bytes_out = about.bytes;
-    if (piece->is_object) { /* now its size is known */
-        pthread_mutex_lock(&share->lock);
-        share->locked.planned += about.bytes - stk_min(about.bytes, 1);
-        pthread_mutex_unlock(&share->lock);
-    }
     return 0;
+}
+
+int stk_prewarm_share_read(struct stk_prewarm_share *share, const struct stk_prewarm_piece *piece,
+                           uint64_t *bytes_out, struct stoker_error *error)
+{
+    int status = read_piece(share, piece, bytes_out, error);
+
+    pthread_mutex_lock(&share->lock);
+    share->locked.reads--;
+    if (status == 0 && piece->is_object) { /* now its size is known */
+        share->locked.planned += *bytes_out - stk_min(*bytes_out, 1);
+    }
+    pthread_mutex_unlock(&share->lock);
+    return status;
 }
 
 uint64_t stk_prewarm_share_downloaded(const struct stk_prewarm_share *share)
@@ -300,11 +327,17 @@ uint64_t stk_prewarm_share_downloaded(const struct stk_prewarm_share *share)
            share->downloaded_before;
 }
 
-bool stk_prewarm_share_is_in_rate(const struct stk_prewarm_share *share)
+bool stk_prewarm_share_begin_read(struct stk_prewarm_share *share)
 {
     uint64_t since = stk_engine_now(share->dataset->engine) - share->opened_ns;
+    double allowed = (double)share->options.rate_bytes_max * ((double)since / 1e9);
+    uint64_t taken;
+    bool may_read;
 
-    return share->options.rate_bytes_max == 0 ||
-           (double)stk_prewarm_share_downloaded(share) <=
-               (double)share->options.rate_bytes_max * ((double)since / 1e9);
+    pthread_mutex_lock(&share->lock);
+    taken = stk_prewarm_share_downloaded(share) + share->locked.reads * share->block_bytes;
+    may_read = share->options.rate_bytes_max == 0 || (double)taken <= allowed;
+    share->locked.reads += may_read;
+    pthread_mutex_unlock(&share->lock);
+    return may_read;
 }

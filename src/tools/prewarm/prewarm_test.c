@@ -670,12 +670,19 @@ static void test_shares(void)
 #define SHARE_BLOCKS 19u /* of a tar of 400 samples */
 
 static struct stoker_cache *share_cache;
+static _Atomic uint32_t reading, most_reading;
 
-/* Each block takes one second, and counts as downloaded. */
+/* Each block takes one second, counts as downloaded, and leaves time for other workers. */
 static int64_t take_a_second(uint64_t offset, size_t bytes)
 {
     (void)offset;
     if (bytes == 1) {
+        uint32_t now = atomic_fetch_add(&reading, 1) + 1, most = atomic_load(&most_reading);
+
+        while (most < now && !atomic_compare_exchange_weak(&most_reading, &most, now)) {
+        }
+        usleep(1000);
+        atomic_fetch_sub(&reading, 1);
         atomic_fetch_add(&hindered.later_ns, 1000000000u);
         atomic_fetch_add(&share_cache->counters.bytes_from_origin, SHARE_BLOCK);
     }
@@ -683,19 +690,20 @@ static int64_t take_a_second(uint64_t offset, size_t bytes)
 }
 
 /* A share whose last block was read when the deadline passes is complete; one with a block left is
- * not. */
-static void test_late_shares(void)
+ * not. Blocks that are being read count: several workers do not exceed the rate of one. */
+static void test_share_limits(void)
 {
     static const struct row {
         const char *name;
-        uint32_t timeout_s;
+        uint32_t workers, timeout_s;
         uint64_t rate;
         int status;
         uint32_t blocks;
     } rows[] = {
-        {"the last block ends at the deadline", SHARE_BLOCKS, 0, 0, SHARE_BLOCKS},
-        {"the same, at the allowed rate", SHARE_BLOCKS, SHARE_BLOCK, 0, SHARE_BLOCKS},
-        {"one block is left", SHARE_BLOCKS - 1, 0, STOKER_ERROR_TIMEOUT, SHARE_BLOCKS - 1},
+        {"the last block ends at the deadline", 1, SHARE_BLOCKS, 0, 0, SHARE_BLOCKS},
+        {"the same, at the allowed rate", 1, SHARE_BLOCKS, SHARE_BLOCK, 0, SHARE_BLOCKS},
+        {"one block is left", 1, SHARE_BLOCKS - 1, 0, STOKER_ERROR_TIMEOUT, SHARE_BLOCKS - 1},
+        {"workers share the rate", 8, 0, SHARE_BLOCK, 0, SHARE_BLOCKS},
     };
     char place[256];
     const char *paths[] = {place};
@@ -716,7 +724,7 @@ static void test_late_shares(void)
         struct stoker_prewarm_options share = {.struct_size = sizeof share,
                                                .paths = tars,
                                                .path_count = 1,
-                                               .workers = 1,
+                                               .workers = row->workers,
                                                .node_count = 1,
                                                .rate_bytes_max = row->rate,
                                                .timeout_s = row->timeout_s};
@@ -727,6 +735,7 @@ static void test_late_shares(void)
         hindered.meet = take_a_second;
         T_EQ(row->name, run(engine, &share, &progress, &error), row->status);
         T_EQ(row->name, progress.bytes_read, row->blocks * (uint64_t)SHARE_BLOCK);
+        T_EQ(row->name, most_reading, 1);
         if (row->status < 0) {
             T_HAS(row->name, error.what, "in time");
         }
@@ -764,7 +773,7 @@ int main(void)
     test_stop();
     test_bounds();
     test_shares();
-    test_late_shares();
+    test_share_limits();
     snprintf(command, sizeof command, "rm -r %s", folder);
     T_EQ("removed", system(command), 0);
     T_EQ("no leak", stk_mem_alive(), 0);
