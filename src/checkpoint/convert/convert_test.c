@@ -6,7 +6,7 @@
  * task_account.c. (ckpt_convert.c: python/tests/test_checkpoint_convert.py.) */
 #include "base/mem.h"
 #include "checkpoint/convert/convert.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,18 +33,15 @@ static const char *path_of(const char *name)
 
 static void save(void)
 {
-    struct stoker_checkpoint_writer_options options = {.struct_size = sizeof options,
-                                                       .path = path_of("run")};
     uint64_t shape[2] = {ELEMENTS / 2, 2};
     struct stoker_checkpoint_tensor tensors[2] = {{"w", "I64", shape, 2, numbers},
                                                   {"v", "U8", shape + 1, 1, "ab"}};
     struct stoker_checkpoint_save_options what = {
         .struct_size = sizeof what, .step = 5, .tensors = tensors, .tensor_count = 2, .tree = tree};
-    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, path_of("run"), 0);
     struct stoker_checkpoint_save *running = NULL;
     int status;
 
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
     T_EQ("save", stoker_checkpoint_save_open(&running, writer, &what, NULL), 0);
     T_EQ("copy", stoker_checkpoint_save_copy(running, 60000, NULL), 0);
     while ((status = stoker_checkpoint_save_next(running, 1000, NULL, NULL)) == 1) {
@@ -247,14 +244,12 @@ static void test_seal(void)
 
 int main(void)
 {
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
     char command[100];
 
     for (uint64_t i = 0; i < ELEMENTS; i++) {
         numbers[i] = i * i;
     }
-    T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
+    engine = t_open_engine(NULL);
     T_TRUE("folder", mkdtemp(folder) != NULL);
     save();
     test_conversions();

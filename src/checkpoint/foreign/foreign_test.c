@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "checkpoint/foreign/foreign_private.h"
 #include "engine/engine.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -553,11 +553,9 @@ static void test_other_files(void)
 
 int main(void)
 {
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
     char command[100];
 
-    T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
+    engine = t_open_engine(NULL);
     T_TRUE("folder", mkdtemp(folder) != NULL);
     test_bombs();
     test_runs();

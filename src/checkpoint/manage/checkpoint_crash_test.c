@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "checkpoint/manage/manage.h"
 #include "io/sim/sim.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -29,21 +29,9 @@ static uint8_t value_of(uint64_t step, uint64_t at)
     return (uint8_t)(step * 131 + at * 7 + at / 256);
 }
 
-static struct stoker_engine *open_engine(struct stk_io *io)
-{
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_engine *engine = NULL;
-
-    T_EQ("engine", stk_engine_open_with_io(&engine, io, &options, NULL), 0);
-    return engine;
-}
-
 static int save_step(struct stoker_engine *engine, uint64_t step, const char *id)
 {
-    struct stoker_checkpoint_writer_options place = {
-        .struct_size = sizeof place, .path = ROOT, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, ROOT, 1);
     uint64_t shape = BYTES;
     uint8_t data[BYTES];
     struct stoker_checkpoint_tensor tensor = {"x", "U8", &shape, 1, data};
@@ -58,7 +46,6 @@ static int save_step(struct stoker_engine *engine, uint64_t step, const char *id
     for (uint64_t i = 0; i < BYTES; i++) {
         data[i] = value_of(step, i);
     }
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &place, NULL), 0);
     status = stoker_checkpoint_save_open(&save, writer, &options, NULL);
     while (status >= 0 &&
            (status = stoker_checkpoint_save_copy(save, 100, NULL)) == STOKER_ERROR_AGAIN) {
@@ -138,7 +125,7 @@ static uint32_t cut(uint64_t n, uint64_t choices)
     int status;
 
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
+    engine = t_open_engine(io);
     T_EQ("step 1", save_step(engine, 1, "first"), 0);
     stk_sim_kill_nth(io, n);
     status = save_step(engine, 2, "id");
@@ -168,7 +155,7 @@ static uint64_t count_calls(void)
     uint64_t calls;
 
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
+    engine = t_open_engine(io);
     T_EQ("step 1", save_step(engine, 1, "first"), 0);
     calls = stk_sim_calls(io);
     T_EQ("step 2", save_step(engine, 2, "id"), 0);

@@ -8,7 +8,7 @@
 #include "checkpoint/manage/manage.h"
 #include "io/sim/sim.h"
 #include "io/write.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -158,29 +158,6 @@ static int load_step(struct stoker_engine *engine, const char *path, uint64_t st
     return status;
 }
 
-static struct stoker_engine *open_engine(struct stk_io *io)
-{
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_engine *engine = NULL;
-
-    T_EQ("engine",
-         io ? stk_engine_open_with_io(&engine, io, &options, NULL)
-            : stoker_engine_open(&engine, &options, NULL),
-         0);
-    return engine;
-}
-
-static struct stoker_checkpoint_writer *open_writer(struct stoker_engine *engine, const char *path)
-{
-    struct stoker_checkpoint_writer_options options = {
-        .struct_size = sizeof options, .path = path, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_checkpoint_writer *writer = NULL;
-
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
-    return writer;
-}
-
 static int count_names(const char *folder)
 {
     DIR *directory = opendir(folder);
@@ -219,7 +196,7 @@ static void test_calls(struct stoker_engine *engine, const char *folder)
         {"no space, without reservations", SPACE, 0, 0, -ENOSPC, "shard-00000.safetensors"},
         {"no inodes", INODES, 0, 0, -ENOSPC, "shard-00000.safetensors"},
     };
-    struct stoker_checkpoint_writer *writer = open_writer(engine, folder);
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, folder, 1);
     struct stoker_error error = {0};
 
     T_EQ("step 1", save_step(writer, 1, 0, &error), 0);
@@ -302,8 +279,8 @@ static void fill_at_every_byte(const char *file, uint64_t file_bytes)
 
     snprintf(path, sizeof path, ROOT "/.stoker-0000000002-id.part/%s", file);
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 1);
     T_EQ("step 1", save_step(writer, 1, 2, NULL), 0);
     for (uint64_t k = 0; k < file_bytes; k++) {
         struct stk_sim_rule rule = {.fault = STK_SIM_FAULT_FULL, .path = path, .offset = k};
@@ -342,7 +319,7 @@ int main(void)
     snprintf(folder, sizeof folder, "%s/stoker-faults-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     T_TRUE("folder", mkdtemp(folder) != NULL);
-    engine = open_engine(NULL);
+    engine = t_open_engine(NULL);
     test_calls(engine, folder);
     test_flips(engine, folder);
     T_EQ("remove", stoker_checkpoint_remove(engine, folder, 1, NULL), 0);

@@ -10,7 +10,7 @@
 #include "checkpoint/place/place.h"
 #include "checkpoint/read/checkpoint.h"
 #include "io/sim/sim.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,29 +58,6 @@ static void free_state(struct state *state)
     for (int i = 0; i < TENSORS; i++) {
         free(state->data[i]);
     }
-}
-
-static struct stoker_engine *open_engine(struct stk_io *io)
-{
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_engine *engine = NULL;
-
-    T_EQ("engine", stk_engine_open_with_io(&engine, io, &options, NULL), 0);
-    return engine;
-}
-
-static struct stoker_checkpoint_writer *open_writer(struct stoker_engine *engine, const char *path,
-                                                    uint32_t threads)
-{
-    struct stoker_checkpoint_writer_options options = {.struct_size = sizeof options,
-                                                       .path = path,
-                                                       .threads = threads,
-                                                       .memory_bytes_max = 64u << 20};
-    struct stoker_checkpoint_writer *writer = NULL;
-
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
-    return writer;
 }
 
 static int run_save(struct stoker_checkpoint_save *save, struct stoker_error *error)
@@ -229,8 +206,8 @@ static void test_round_trip(void)
         struct stoker_checkpoint_writer *writer;
 
         T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-        engine = open_engine(io);
-        writer = open_writer(engine, ROOT "/", threads);
+        engine = t_open_engine(io);
+        writer = t_open_writer(engine, ROOT "/", threads);
         T_EQ("none",
              stoker_checkpoint_open(&(struct stoker_checkpoint *){NULL}, engine, ROOT,
                                     STOKER_CHECKPOINT_LATEST, &error),
@@ -292,8 +269,8 @@ static bool interrupt(const struct state *states, uint64_t n, uint32_t ending)
     int status;
 
     T_EQ("world", stk_sim_open(&io, n, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT, 1);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 1);
     T_EQ("step 1", save_step(writer, 1, &states[0], NULL, &error), 0);
     if (ending == FAIL) {
         stk_sim_fail_nth(io, n);
@@ -316,7 +293,7 @@ static bool interrupt(const struct state *states, uint64_t n, uint32_t ending)
         T_ERROR("why", &error);
     }
     /* The next process saves the step, and removes what was left. */
-    writer = open_writer(engine, ROOT, 1);
+    writer = t_open_writer(engine, ROOT, 1);
     status = status == 0 ? 1 : save_step(writer, 2, &states[1], NULL, &error);
     T_TRUE("again", status == 1 || status == (found == 2 ? -EEXIST : 0));
     T_EQ("newest", newest(engine, states, &error), 2);
@@ -368,8 +345,8 @@ static void test_full_disk(void)
             struct stk_sim_rule rule = {.fault = row->fault, .offset = k};
 
             T_EQ("world", stk_sim_open(&io, k, NULL, NULL), 0);
-            engine = open_engine(io);
-            writer = open_writer(engine, ROOT, 2);
+            engine = t_open_engine(io);
+            writer = t_open_writer(engine, ROOT, 2);
             T_EQ("step 1", save_step(writer, 1, &states[0], NULL, &error), 0);
             T_EQ("rule", stk_sim_add_rule(io, &rule), 0);
             T_EQ(row->name, save_step(writer, 2, &states[1], NULL, &error), row->want);
@@ -414,7 +391,7 @@ static void test_damage(void)
     snprintf(manifest, sizeof manifest, "%s/stoker.checkpoint.json", step);
     snprintf(shard, sizeof shard, "%s/shard-00000.safetensors", step);
     T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
-    writer = open_writer(engine, folder, 1);
+    writer = t_open_writer(engine, folder, 1);
     T_EQ("save", save_step(writer, 1, &state, NULL, &error), 0);
     T_EQ("load", load_step(engine, folder, 1, &state, &error), 0);
     T_EQ("size", stat(manifest, &info), 0);
@@ -491,8 +468,8 @@ static void test_counts(void)
     memset(state.data[0] + (8u << 20), 0, 10000); /* two pages */
     memset(state.data[1], 0, state.bytes[1]);
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT, 2);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 2);
     T_EQ("save", save_step(writer, 1, &state, NULL, &error), 0);
     T_EQ("list", stoker_checkpoint_list_open(&list, engine, ROOT, NULL), 0);
     T_EQ("step", stoker_checkpoint_list_at(list, 0, &step, NULL), 1);
@@ -534,7 +511,7 @@ static void test_hole(void)
     T_TRUE("folder", mkdtemp(folder) != NULL);
     snprintf(shard, sizeof shard, "%s/step-0000000001/shard-00000.safetensors", folder);
     T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
-    writer = open_writer(engine, folder, 1);
+    writer = t_open_writer(engine, folder, 1);
     T_EQ("save", save_step(writer, 1, &state, NULL, &error), 0);
     flip(shard, 8 * 40960);
     T_EQ("flip", load_step(engine, folder, 1, &state, &error), STOKER_ERROR_CORRUPT);
@@ -604,8 +581,8 @@ static void test_retention(void)
 
         options.struct_size = sizeof options;
         T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-        engine = open_engine(io);
-        writer = open_writer(engine, ROOT, 1);
+        engine = t_open_engine(io);
+        writer = t_open_writer(engine, ROOT, 1);
         for (uint64_t i = 0; i < 8; i++) {
             T_EQ("save", save_step(writer, i + 1, &state, values[i], NULL), 0);
         }
@@ -635,8 +612,8 @@ static void test_ranks(void)
     struct state states[2];
 
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT, 1);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 1);
     for (uint32_t rank = 0; rank < 2; rank++) {
         make_state(&states[rank], rank, 100 + rank);
         options[rank] = (struct stoker_checkpoint_save_options){.struct_size = sizeof options[0],
@@ -693,8 +670,8 @@ static void test_close_and_file(void)
     make_state(&states[0], 1, 100);
     make_state(&states[1], 2, 100);
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT, 2);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 2);
     options.tensors = states[0].tensors;
     options.tensor_count = TENSORS;
     T_EQ("open", stoker_checkpoint_save_open(&save, writer, &options, &error), 0);
@@ -755,8 +732,8 @@ static void test_pieces(void)
     options.tensors = state.tensors;
     options.tensor_count = TENSORS;
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT, 2);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 2);
     T_EQ("no data", stoker_checkpoint_save_open(&save, writer, &options, &error),
          STOKER_ERROR_ARGUMENT);
     T_HAS("the tensor", error.where, "weight");

@@ -6,7 +6,7 @@
  * repair_step.c. */
 #include "base/mem.h"
 #include "checkpoint/read/checkpoint.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -49,15 +49,12 @@ static struct stoker_checkpoint_save *save_rank(struct stoker_checkpoint_writer 
 /* Step 1 has one rank, step 2 has two. */
 static void save_steps(void)
 {
-    struct stoker_checkpoint_writer_options options = {
-        .struct_size = sizeof options, .path = folder, .memory_bytes_max = 64u << 20};
     struct stoker_checkpoint_save_options step = {
         .struct_size = sizeof step, .step = 2, .ranks = 2, .save_id = "a"};
-    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, folder, 0);
     struct stoker_checkpoint_save *saves[2];
     struct stoker_checkpoint_part parts[2];
 
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
     stoker_checkpoint_save_close(
         save_rank(writer, 0, TENSORS, (struct stoker_checkpoint_save_options){.step = 1}));
     for (uint32_t rank = 0; rank < 2; rank++) {
@@ -210,8 +207,6 @@ static void test_repair(void)
 
 int main(void)
 {
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
     int64_t alive = stk_mem_alive();
     char path[120];
 
@@ -225,7 +220,7 @@ int main(void)
     snprintf(folder, sizeof folder, "%s/stoker-index-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     T_TRUE("folder", mkdtemp(folder) != NULL);
-    T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
+    engine = t_open_engine(NULL);
     save_steps();
     test_step(1, true);
     test_step(2, true);

@@ -8,7 +8,7 @@
 #include "checkpoint/read/checkpoint.h"
 #include "io/sim/sim.h"
 #include "io/write.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,29 +24,6 @@
 
 /* Seconds whose nanoseconds are 0 modulo 2^64. */
 #define AGE_OVERFLOW_S (UINT64_C(1) << 55)
-
-static struct stoker_engine *open_engine(struct stk_io *io)
-{
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_engine *engine = NULL;
-
-    T_EQ("engine",
-         io ? stk_engine_open_with_io(&engine, io, &options, NULL)
-            : stoker_engine_open(&engine, &options, NULL),
-         0);
-    return engine;
-}
-
-static struct stoker_checkpoint_writer *open_writer(struct stoker_engine *engine, const char *path)
-{
-    struct stoker_checkpoint_writer_options options = {
-        .struct_size = sizeof options, .path = path, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_checkpoint_writer *writer = NULL;
-
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
-    return writer;
-}
 
 /* Writes a tensor of BYTES times `value`. */
 static int save_with(struct stoker_checkpoint_writer *writer,
@@ -152,8 +129,8 @@ static void test_no_locks(void)
 
         T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
         T_EQ("rule", row->locks ? 0 : stk_sim_add_rule(io, &rule), 0);
-        engine = open_engine(io);
-        writer = open_writer(engine, ROOT);
+        engine = t_open_engine(io);
+        writer = t_open_writer(engine, ROOT, 1);
         T_EQ("another", save_step(writer, 9, 3, NULL), 0);
         save = running_save(writer);
         T_EQ(row->name, stoker_checkpoint_gc(engine, ROOT, &options, &result, NULL), 0);
@@ -178,7 +155,7 @@ static void test_holders(void)
 {
     char folder[] = "/tmp/stoker-manage-XXXXXX", part[128], lock[128], host[64] = "", text[4][128];
     static const uint64_t removed[4] = {1, 0, 0, 0};
-    struct stoker_engine *engine = open_engine(NULL);
+    struct stoker_engine *engine = t_open_engine(NULL);
     pid_t child = fork();
 
     if (child == 0) {
@@ -221,8 +198,8 @@ static void test_commit_checks_files(void)
     struct stoker_checkpoint_writer *writer;
 
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 1);
     options.step = 2;
     T_EQ("rank 0", save_with(writer, &options, 2, &saves[0], &error), 0);
     options.rank = 1;
@@ -276,8 +253,8 @@ static void test_errors_of_looking(void)
         struct stoker_checkpoint_writer *writer;
 
         T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-        engine = open_engine(io);
-        writer = open_writer(engine, ROOT);
+        engine = t_open_engine(io);
+        writer = t_open_writer(engine, ROOT, 1);
         T_EQ("step 1", save_step(writer, 1, 1, NULL), 0);
         T_EQ("step 2", save_step(writer, 2, 2, NULL), 0);
         T_EQ("pin", stoker_checkpoint_pin(engine, ROOT, 1, 1, NULL), 0);
@@ -304,8 +281,8 @@ static void test_late_pin(void)
     struct stoker_checkpoint_writer *writer;
 
     T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 1);
     T_EQ("step", save_step(writer, 1, 1, NULL), 0);
     T_EQ("pin", stoker_checkpoint_pin(engine, ROOT, 1, 1, NULL), 0);
     T_EQ("place", stk_place_init(&place, io, ROOT, true, NULL), 0);
@@ -327,8 +304,8 @@ static void test_sync_of_the_commit(void)
     struct stk_io *io = NULL;
 
     T_EQ("world", stk_sim_open(&io, 5, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 1);
     T_EQ("step 1", save_step(writer, 1, 1, NULL), 0);
     T_EQ("rule", stk_sim_add_rule(io, &rule), 0);
     T_EQ("step 2", save_step(writer, 2, 2, &error), -EIO);
@@ -349,14 +326,14 @@ static void test_few_descriptors(void)
     struct stoker_checkpoint_save *saves[RANKS];
     struct stoker_checkpoint_part parts[RANKS];
     struct stoker_checkpoint_save_options options = {.step = 1, .ranks = RANKS, .save_id = id};
-    struct stoker_engine *engine = open_engine(NULL);
+    struct stoker_engine *engine = t_open_engine(NULL);
     struct stoker_checkpoint_list *list = NULL;
     struct stoker_checkpoint_step step = {.struct_size = sizeof step};
     struct stoker_checkpoint_writer *writer;
     struct rlimit before, few;
 
     T_TRUE("folder", mkdtemp(folder) != NULL);
-    writer = open_writer(engine, folder);
+    writer = t_open_writer(engine, folder, 1);
     for (uint32_t i = 0; i < RANKS; i++) {
         options.rank = i;
         T_EQ("save", save_with(writer, &options, (uint8_t)i, &saves[i], NULL), 0);
@@ -387,12 +364,12 @@ static void test_remove_nested(void)
 {
     char folder[] = "/tmp/stoker-manage-XXXXXX", path[256], user_file[128];
     static const char *const below[] = {"a", "a/b", "a/b/c", "a/b/c/d"};
-    struct stoker_engine *engine = open_engine(NULL);
+    struct stoker_engine *engine = t_open_engine(NULL);
     struct stoker_checkpoint_writer *writer;
 
     T_TRUE("folder", mkdtemp(folder) != NULL);
     snprintf(user_file, sizeof user_file, "%s/kept", folder);
-    writer = open_writer(engine, folder);
+    writer = t_open_writer(engine, folder, 1);
     T_EQ("step", save_step(writer, 1, 1, NULL), 0);
     for (size_t i = 0; i < STK_COUNT(below); i++) {
         snprintf(path, sizeof path, "%s/step-0000000001/%s", folder, below[i]);
@@ -416,7 +393,7 @@ static void test_two_writers_of_a_file(void)
     uint8_t data[2][BYTES];
     struct stoker_checkpoint_save *saves[2] = {NULL, NULL};
     struct stoker_error error = {0};
-    struct stoker_engine *engine = open_engine(NULL);
+    struct stoker_engine *engine = t_open_engine(NULL);
     struct stoker_checkpoint_writer *writer;
 
     T_TRUE("folder", mkdtemp(folder) != NULL);
@@ -424,7 +401,7 @@ static void test_two_writers_of_a_file(void)
     snprintf(rest, sizeof rest, "%s/.stoker-model.safetensors-00ff.part", folder);
     write_text(rest, "of a killed writer");
     T_EQ("long ago", utimensat(AT_FDCWD, rest, (struct timespec[2]){{0}, {0}}, 0), 0);
-    writer = open_writer(engine, folder);
+    writer = t_open_writer(engine, folder, 1);
     for (int i = 0; i < 2; i++) {
         struct stoker_checkpoint_tensor tensor = {"x", "U8", &shape, 1, data[i]};
         struct stoker_checkpoint_save_options options = {.struct_size = sizeof options,
@@ -456,7 +433,7 @@ static void test_two_writers_of_a_file(void)
 static void test_probe(void)
 {
     struct stoker_checkpoint_probe probe = {.struct_size = sizeof probe};
-    struct stoker_engine *engine = open_engine(NULL);
+    struct stoker_engine *engine = t_open_engine(NULL);
     char folder[] = "/tmp/stoker-probe-XXXXXX";
 
     T_TRUE("folder", mkdtemp(folder) != NULL);

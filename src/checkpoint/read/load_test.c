@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "checkpoint/read/checkpoint.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -20,32 +20,19 @@ static const uint64_t sizes[TENSORS] = {25 * MIB, 14 * MIB + 4096, MIB - 100};
 static uint8_t *data[TENSORS];
 static char folder[] = "/tmp/stoker-load-XXXXXX", shard[128];
 
-static struct stoker_engine *open_engine(void)
-{
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_engine *engine = NULL;
-
-    T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
-    return engine;
-}
-
 static void save(struct stoker_engine *engine)
 {
     static const char *const names[TENSORS] = {"a", "b", "c"};
     struct stoker_checkpoint_tensor tensors[TENSORS];
     struct stoker_checkpoint_save_options options = {
         .struct_size = sizeof options, .step = 1, .tensors = tensors, .tensor_count = TENSORS};
-    struct stoker_checkpoint_writer_options place = {
-        .struct_size = sizeof place, .path = folder, .memory_bytes_max = 64u << 20};
-    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, folder, 0);
     struct stoker_checkpoint_save *running = NULL;
     int status;
 
     for (size_t i = 0; i < TENSORS; i++) {
         tensors[i] = (struct stoker_checkpoint_tensor){names[i], "U8", &sizes[i], 1, data[i]};
     }
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &place, NULL), 0);
     T_EQ("open", stoker_checkpoint_save_open(&running, writer, &options, NULL), 0);
     T_EQ("copy", stoker_checkpoint_save_copy(running, 60000, NULL), 0);
     while ((status = stoker_checkpoint_save_next(running, 1000, NULL, NULL)) == 1) {
@@ -142,7 +129,7 @@ int main(void)
 {
     int64_t alive = stk_mem_alive();
     struct stoker_checkpoint *checkpoint = NULL;
-    struct stoker_engine *engine = open_engine();
+    struct stoker_engine *engine = t_open_engine(NULL);
 
     for (uint64_t i = 0; i < TENSORS; i++) {
         data[i] = malloc(sizes[i]);

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "checkpoint/write/writer.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -241,11 +241,8 @@ static void test_long_wait(struct stoker_checkpoint_writer *writer, uint64_t ste
 static struct stoker_checkpoint_writer *make_shared(struct stoker_engine *engine,
                                                     const uint8_t *bytes, uint64_t step)
 {
-    struct stoker_checkpoint_writer_options options = {
-        .struct_size = sizeof options, .path = folder, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, folder, 1);
 
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
     for (uint64_t i = 0; i < 3; i++) {
         struct stoker_checkpoint_save *save = start_save_of(writer, step + i, bytes, SHARED_BYTES);
 
@@ -322,7 +319,7 @@ int main(void)
     struct stoker_checkpoint_writer_options options = {.struct_size = sizeof options,
                                                        .path = folder,
                                                        .threads = 2,
-                                                       .memory_bytes_max = 64u << 20,
+                                                       .memory_bytes_max = T_MEMORY_BYTES,
                                                        .call_timeout_ms = LIMIT_MS};
     struct stoker_checkpoint_writer *writer = NULL;
     struct stoker_checkpoint_save *save;

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "checkpoint/write/writer.h"
 #include "io/sim/sim.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,32 +22,6 @@
 static const char *const names[TENSORS] = {"base", "head", "small"};
 static uint64_t sizes[TENSORS] = {20 * MIB, 3 * MIB + 12, 100};
 static uint8_t *data[TENSORS];
-
-static struct stoker_engine *open_engine(struct stk_io *io)
-{
-    struct stoker_engine_options options = {
-        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
-    struct stoker_engine *engine = NULL;
-
-    T_EQ("engine",
-         io ? stk_engine_open_with_io(&engine, io, &options, NULL)
-            : stoker_engine_open(&engine, &options, NULL),
-         0);
-    return engine;
-}
-
-static struct stoker_checkpoint_writer *open_writer(struct stoker_engine *engine, const char *path,
-                                                    uint32_t threads)
-{
-    struct stoker_checkpoint_writer_options options = {.struct_size = sizeof options,
-                                                       .path = path,
-                                                       .threads = threads,
-                                                       .memory_bytes_max = 64u << 20};
-    struct stoker_checkpoint_writer *writer = NULL;
-
-    T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
-    return writer;
-}
 
 /* first: the first tensor that is saved. */
 static int save_from(struct stoker_checkpoint_writer *writer, size_t first,
@@ -136,7 +110,7 @@ static void test_steps(struct stoker_engine *engine, const char *folder)
 {
     struct stoker_checkpoint_gc_options gc = {.struct_size = sizeof gc, .keep_last = 2};
     struct stoker_checkpoint_gc_result result = {.struct_size = sizeof result};
-    struct stoker_checkpoint_writer *writer = open_writer(engine, folder, 2);
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, folder, 2);
     struct stoker_error error = {0};
     struct stat files[9];
 
@@ -183,7 +157,7 @@ static void test_steps(struct stoker_engine *engine, const char *folder)
 /* A block that was skipped is copied from the earlier file, unless that is damaged. */
 static void test_copy(struct stoker_engine *engine, const char *folder)
 {
-    struct stoker_checkpoint_writer *writer = open_writer(engine, folder, 1); /* in their order */
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, folder, 1); /* in their order */
     struct stoker_error error = {0};
     struct stat damaged;
     uint8_t byte = 0;
@@ -235,8 +209,8 @@ static void test_copy(struct stoker_engine *engine, const char *folder)
 /* Two ranks: the manifest has the shared files behind those of the ranks. */
 static void test_ranks(struct stoker_engine *engine, const char *folder)
 {
-    struct stoker_checkpoint_writer *writers[2] = {open_writer(engine, folder, 2),
-                                                   open_writer(engine, folder, 2)};
+    struct stoker_checkpoint_writer *writers[2] = {t_open_writer(engine, folder, 2),
+                                                   t_open_writer(engine, folder, 2)};
     struct stoker_checkpoint_info info = {.struct_size = sizeof info};
     struct stoker_checkpoint_file file = {.struct_size = sizeof file};
     struct stoker_checkpoint *checkpoint = NULL;
@@ -282,8 +256,8 @@ static bool interrupt(uint64_t n, bool kill, uint64_t seed)
     int status;
 
     T_EQ("world", stk_sim_open(&io, n, NULL, NULL), 0);
-    engine = open_engine(io);
-    writer = open_writer(engine, ROOT, 2);
+    engine = t_open_engine(io);
+    writer = t_open_writer(engine, ROOT, 2);
     writer->shared_bytes_min = 1;
     for (uint64_t step = 1; step <= 3; step++) {
         T_EQ("save", save_step(writer, step, &error), 0);
@@ -345,7 +319,7 @@ int main(void)
     snprintf(folder, sizeof folder, "%s/stoker-shared-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     T_TRUE("folder", mkdtemp(folder) != NULL);
-    engine = open_engine(NULL);
+    engine = t_open_engine(NULL);
     test_steps(engine, folder);
     test_copy(engine, folder);
     test_ranks(engine, folder);

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "checkpoint/layout/name_index.h"
 #include "checkpoint/write/writer.h"
-#include "test/t.h"
+#include "test/checkpoints.h"
 
 #include <unistd.h>
 
@@ -98,15 +98,13 @@ static void test_no_index(struct stoker_checkpoint_writer *writer)
 
 int main(void)
 {
-    struct stoker_engine_options engine_options = {
-        .struct_size = sizeof engine_options, .threads = 1, .memory_bytes_max = 64u << 20};
     struct stoker_checkpoint_writer_options options = {.struct_size = sizeof options, .path = "/x"};
     uint64_t want = stk_max(stk_cgroup_available_memory() / 4, STK_WRITER_MEMORY_BYTES_MIN);
     struct stoker_checkpoint_writer *writer = NULL;
-    struct stoker_engine *engine = NULL;
+    struct stoker_engine *engine;
     int64_t alive = stk_mem_alive();
 
-    T_EQ("engine", stoker_engine_open(&engine, &engine_options, NULL), 0);
+    engine = t_open_engine(NULL);
     T_EQ("writer", stoker_checkpoint_writer_open(&writer, engine, &options, NULL), 0);
     T_EQ("a quarter", writer->blocks_max, want / STK_SAFETENSORS_BLOCK_BYTES);
     test_limits(writer);
