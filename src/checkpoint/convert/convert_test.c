@@ -1,9 +1,8 @@
-/* Goal: a conversion and a copy change no value, a repair replaces what is damaged and only that,
- * and a seal finds a changed byte.
- * Method: a step of two tensors, through each action in a folder; damaged files between them.
- * Covers convert.c, convert_plan.c, torch_pickle.c, torch_zip.c, copy_step.c, copy_blocks.c,
- * repair_step.c, seal_files.c,
- * task_account.c. (ckpt_convert.c: python/tests/test_checkpoint_convert.py.) */
+/* Goal: a conversion and a copy change no value, a copy keeps files that steps share, a repair
+ * replaces what is damaged and only that, and a seal finds a changed byte. Method: a step of two
+ * tensors, through each action in a folder; damaged files between them. Covers convert.c,
+ * convert_plan.c, torch_pickle.c, torch_zip.c, copy_step.c, copy_blocks.c, repair_step.c,
+ * seal_files.c, task_account.c. (ckpt_convert.c: python/tests/test_checkpoint_convert.py.) */
 #include "base/mem.h"
 #include "checkpoint/convert/convert.h"
 #include "test/checkpoints.h"
@@ -11,13 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#define SHARED_BYTES (4u << 20)
 #define ELEMENTS 300000u /* of 8 bytes: more than two leaves */
 
 static struct stoker_engine *engine;
 static char folder[] = "/tmp/stoker-convert-XXXXXX";
 static uint64_t numbers[ELEMENTS];
+static uint8_t shared_data[SHARED_BYTES];
 static const char tree[] = "{\"dict\":{\"w\":{\"torch\":\"w\"},\"e\":[1,{\"int\":\"-129\"},2.5,"
                            "{\"bytes\":\"AIA=\"},{\"tuple\":[null,true]}]}}";
 
@@ -51,7 +53,7 @@ static void save(void)
     stoker_checkpoint_writer_close(writer);
 }
 
-/* Runs a task. files_out: that were written. */
+/* Runs a task. step 0: the newest one. files_out: that were written. */
 static int run_task(struct stoker_checkpoint_task_options options, uint64_t *files_out,
                     struct stoker_error *error)
 {
@@ -60,7 +62,8 @@ static int run_task(struct stoker_checkpoint_task_options options, uint64_t *fil
     int status;
 
     options.struct_size = sizeof options;
-    options.step = options.destination_step = STOKER_CHECKPOINT_LATEST;
+    options.step = options.step ? options.step : STOKER_CHECKPOINT_LATEST;
+    options.destination_step = STOKER_CHECKPOINT_LATEST;
     status = stoker_checkpoint_task_open(&task, engine, &options, error);
     while (status >= 0 &&
            (status = stoker_checkpoint_task_next(task, 1000, &progress, error)) == 1) {
@@ -223,6 +226,86 @@ static void test_repair_of_leaves(void)
     check("run", "stoker");
 }
 
+/* Saves step 1 to 5: the large tensor stays, so that step 3 to 5 share a file. */
+static void save_shared(void)
+{
+    struct stoker_checkpoint_writer *writer = t_open_writer(engine, path_of("lora"), 1);
+    uint64_t shape[2] = {SHARED_BYTES, 1};
+
+    writer->shared_bytes_min = SHARED_BYTES;
+    for (uint64_t step = 1; step <= 5; step++) {
+        struct stoker_checkpoint_tensor tensors[2] = {{"base", "U8", shape, 1, shared_data},
+                                                      {"step", "U64", shape + 1, 1, &step}};
+        struct stoker_checkpoint_save_options what = {
+            .struct_size = sizeof what, .step = step, .tensors = tensors, .tensor_count = 2};
+        struct stoker_checkpoint_save *running = NULL;
+        int status;
+
+        T_EQ("save", stoker_checkpoint_save_open(&running, writer, &what, NULL), 0);
+        T_EQ("copy", stoker_checkpoint_save_copy(running, 60000, NULL), 0);
+        while ((status = stoker_checkpoint_save_next(running, 1000, NULL, NULL)) == 1) {
+        }
+        T_EQ("saved", status, 0);
+        stoker_checkpoint_save_close(running);
+    }
+    stoker_checkpoint_writer_close(writer);
+}
+
+static struct stat stat_shared(const char *place, int step)
+{
+    char name[100];
+    struct stat status = {0};
+
+    snprintf(name, sizeof name, "%s/step-%010d/shared-00000.safetensors", place, step);
+    T_EQ(name, stat(path_of(name), &status), 0);
+    return status;
+}
+
+/* All bytes of a step match their hashes: a repair finds nothing. */
+static void check_step(const char *place, uint64_t step)
+{
+    struct stoker_checkpoint_task_options repair = {
+        .action = STOKER_CHECKPOINT_REPAIR, .source = path_of("lora"), .step = step};
+    uint64_t files = 1;
+
+    repair.destination = path_of(place);
+    T_EQ("right", run_task(repair, &files, NULL), 0);
+    T_EQ("nothing to repair", files, 0);
+}
+
+/* Files that steps share are one file at the destination, too, unless it is damaged there. */
+static void test_copy_of_shared(void)
+{
+    struct stoker_checkpoint_task_options copy = {.action = STOKER_CHECKPOINT_COPY};
+    struct stat first, second;
+
+    for (size_t i = 0; i < SHARED_BYTES; i++) {
+        shared_data[i] = (uint8_t)(i * 7 >> 3);
+    }
+    save_shared();
+    T_EQ("steps share it", stat_shared("lora", 5).st_nlink, 3);
+    copy.source = path_of("lora");
+    copy.destination = path_of("lora2");
+    for (copy.step = 3; copy.step <= 5; copy.step++) {
+        T_EQ("copy", run_task(copy, NULL, NULL), 0);
+        check_step("lora2", copy.step);
+    }
+    first = stat_shared("lora2", 3);
+    T_TRUE("a copy", first.st_ino != stat_shared("lora", 3).st_ino);
+    T_EQ("that steps share", first.st_nlink, 3);
+    T_TRUE("one file", stat_shared("lora2", 5).st_ino == first.st_ino);
+    copy.destination = path_of("lora3");
+    copy.step = 4;
+    T_EQ("copy", run_task(copy, NULL, NULL), 0);
+    change_byte(path_of("lora3/step-0000000004/shared-00000.safetensors"), 3000000);
+    copy.step = 5;
+    T_EQ("copy", run_task(copy, NULL, NULL), 0);
+    first = stat_shared("lora3", 4);
+    second = stat_shared("lora3", 5);
+    T_TRUE("not of a damaged file", first.st_ino != second.st_ino && second.st_nlink == 1);
+    check_step("lora3", 5);
+}
+
 static void test_seal(void)
 {
     struct stoker_checkpoint_task_options seal = {.action = STOKER_CHECKPOINT_SEAL};
@@ -255,6 +338,7 @@ int main(void)
     test_conversions();
     test_copy_and_repair();
     test_repair_of_leaves();
+    test_copy_of_shared();
     test_seal();
     stoker_engine_close(engine);
     T_EQ("memory", stk_mem_alive(), 0);

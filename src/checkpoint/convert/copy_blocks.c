@@ -163,3 +163,28 @@ int stk_task_copy_file(struct stk_file_copy *copy, struct stoker_error *error)
                ? status
                : stk_sink_finish(copy->sink, (struct stk_view){NULL, 0}, error);
 }
+
+int stk_task_check_file(const struct stk_checkpoint_task *task,
+                        const struct stk_checkpoint_place *place, const char *folder,
+                        const struct stoker_checkpoint_part *part)
+{
+    char *path = stk_place_path(place, folder, part->name);
+    struct stoker_checkpoint *file = NULL;
+    struct stoker_error error = {0};
+    int status =
+        path ? stoker_checkpoint_open(&file, task->engine, path, STOKER_CHECKPOINT_LATEST, &error)
+             : -ENOMEM;
+
+    if (status == 0 && (file->files[0].bytes != part->bytes ||
+                        memcmp(file->files[0].layout.root, part->root, 32) != 0)) {
+        status = STOKER_ERROR_CORRUPT;
+    }
+    if (status == 0) {
+        struct stk_file_copy copy = {.task = task, .source = file, .file = &file->files[0]};
+
+        status = stk_task_copy_file(&copy, &error);
+    }
+    stoker_checkpoint_close(file);
+    stk_free(path);
+    return status;
+}

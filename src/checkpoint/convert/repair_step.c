@@ -39,32 +39,6 @@ static int find_step(const struct stk_checkpoint_task *task, uint64_t step,
     return status;
 }
 
-/* Opens one file of the damaged step by itself, and reads all of it. */
-static int check_file(const struct stk_checkpoint_task *task,
-                      const struct stk_checkpoint_place *place,
-                      const struct stoker_checkpoint_part *part)
-{
-    char *path = stk_place_path(place, NULL, part->name);
-    struct stoker_checkpoint *file = NULL;
-    struct stoker_error error = {0};
-    int status =
-        path ? stoker_checkpoint_open(&file, task->engine, path, STOKER_CHECKPOINT_LATEST, &error)
-             : -ENOMEM;
-
-    if (status == 0 && (file->files[0].bytes != part->bytes ||
-                        memcmp(file->files[0].layout.root, part->root, 32) != 0)) {
-        status = STOKER_ERROR_CORRUPT;
-    }
-    if (status == 0) {
-        struct stk_file_copy copy = {.task = task, .source = file, .file = &file->files[0]};
-
-        status = stk_task_copy_file(&copy, &error);
-    }
-    stoker_checkpoint_close(file);
-    stk_free(path);
-    return status;
-}
-
 /* The damaged file; NULL: it is missing. */
 static struct stk_file *open_damaged(const struct stk_checkpoint_place *place, const char *name)
 {
@@ -218,7 +192,7 @@ int stk_task_repair(const struct stk_checkpoint_task *task, struct stoker_error 
     manifest = valid ? &own : &source->manifest;
     for (uint64_t i = 0; status == 0 && i < manifest->file_count; i++) {
         atomic_fetch_add(task->bytes, manifest->files[i].bytes);
-        status = check_file(task, &place, &manifest->files[i]);
+        status = stk_task_check_file(task, &place, NULL, &manifest->files[i]);
         if (stk_checkpoint_is_damage(status) || stk_place_is_absent(status)) {
             atomic_fetch_add(task->bytes, manifest->files[i].bytes);
             atomic_fetch_add(task->files, 1);

@@ -39,6 +39,12 @@ struct stk_file_copy {
 /* Copies all blocks and finishes the sink. Returns STOKER_ERROR_CORRUPT with the place of a leaf
  * that is damaged in all copies. */
 int stk_task_copy_file(struct stk_file_copy *copy, struct stoker_error *error);
+/* Reads all of a file of a step, and compares it with its entry in a manifest. folder: NULL: the
+ * place is that of the step. Returns 0, or an error that says what is wrong, or that it is missing.
+ */
+int stk_task_check_file(const struct stk_checkpoint_task *task,
+                        const struct stk_checkpoint_place *place, const char *folder,
+                        const struct stoker_checkpoint_part *part);
 /* Opens a step of stoker, and refuses other checkpoints. */
 int stk_task_open_step(const struct stk_checkpoint_task *task, const char *path,
                        struct stoker_checkpoint **source_out, struct stoker_error *error);

@@ -369,7 +369,7 @@ static bool link_earlier(struct stoker_checkpoint_save *save)
         return false;
     }
     stk_save_call_begin(save, STK_SAVE_WRITES, STK_SAVE_SHARED);
-    status = stk_sink_link(&save->sink, earlier->path);
+    status = stk_sink_link(&save->sink, STK_SAVE_SHARED, earlier->path);
     stk_save_call_end();
     return status == 0;
 }

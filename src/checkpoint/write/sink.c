@@ -144,7 +144,7 @@ int stk_sink_open(struct stk_checkpoint_sink *sink, struct stoker_error *error)
                  : sink->single      ? open_single(sink, error)
                                      : open_step(sink, error);
 
-    if (status == 0 && sink->outputs[STK_SAVE_SHARD]) {
+    if (status == 0 && sink->outputs[STK_SAVE_SHARD] && !sink->links) {
         status = stk_io_reserve(sink->place->io, sink->outputs[STK_SAVE_SHARD],
                                 sink->file_bytes[STK_SAVE_SHARD], error);
     }
@@ -182,10 +182,10 @@ static int finish_object(struct stk_checkpoint_sink *sink, struct stk_view whole
 }
 
 /* The other name has a suffix until it replaces the file, so that a failure leaves the file. */
-int stk_sink_link(struct stk_checkpoint_sink *sink, const char *earlier)
+int stk_sink_link(struct stk_checkpoint_sink *sink, uint32_t file, const char *earlier)
 {
     struct stk_io *io = sink->place->io;
-    const char *path = sink->paths[STK_SAVE_SHARED];
+    const char *path = sink->paths[file];
     size_t bytes = strlen(path) + sizeof LINK_SUFFIX;
     char *link = stk_alloc(bytes, 1);
     int status = -ENOMEM;
@@ -201,8 +201,8 @@ int stk_sink_link(struct stk_checkpoint_sink *sink, const char *earlier)
         }
     }
     if (status == 0) { /* the written file has no name any more */
-        stk_io_close_output(io, sink->outputs[STK_SAVE_SHARED]);
-        sink->outputs[STK_SAVE_SHARED] = NULL;
+        stk_io_close_output(io, sink->outputs[file]);
+        sink->outputs[file] = NULL;
     }
     stk_free(link);
     return status;

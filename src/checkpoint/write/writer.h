@@ -110,7 +110,8 @@ struct stk_checkpoint_sink {
     struct stk_output *outputs[STK_SAVE_FILES]; /* NULL: a store, or no such file */
     struct stk_object_url *object;              /* NULL: a folder */
     struct stk_upload *upload;                  /* NULL: a folder, or one request */
-    bool folder_made, file_made;                /* file_made: that of a file without a step */
+    bool links;                  /* the file will be a name of an earlier one: needs no space */
+    bool folder_made, file_made; /* file_made: that of a file without a step */
     bool manifest_sent; /* to a store, which may have it although its answer was an error */
 };
 
@@ -125,9 +126,9 @@ static inline bool stk_sink_has_parts(const struct stk_checkpoint_sink *sink)
  * thread. */
 int stk_sink_write(struct stk_checkpoint_sink *sink, uint32_t file, uint64_t offset,
                    struct stk_view bytes, struct stoker_error *error);
-/* Replaces the shared file by another name of an earlier one with the same content. After an error
- * it is as before. */
-int stk_sink_link(struct stk_checkpoint_sink *sink, const char *earlier);
+/* Replaces a file by another name of an earlier one with the same content. After an error it is as
+ * before. */
+int stk_sink_link(struct stk_checkpoint_sink *sink, uint32_t file, const char *earlier);
 /* After all bytes were written: makes the files durable under their names. whole: the bytes of a
  * file that is sent in one request. */
 int stk_sink_finish(struct stk_checkpoint_sink *sink, struct stk_view whole,
