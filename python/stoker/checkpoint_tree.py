@@ -40,6 +40,9 @@ _DTYPES = {  # of torch and NumPy -> of safetensors
     "complex64": "C64",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0",
 }
 _NAMES = {code: name for name, code in _DTYPES.items()}
 _LIMIT = 200  # levels of a tree
@@ -405,10 +408,15 @@ def memory_for(kind: str, dtype: str, shape: tuple[int, ...], like: Any, path: s
     if kind == "torch":
         import torch as needed
 
-        return needed.empty(shape, dtype=getattr(needed, name))
+        dtype_of_torch = getattr(needed, name, None)
+        if dtype_of_torch is None:
+            raise UnsupportedError(
+                f"this version of torch has no {name}", f"'{path}'", "use a later version of torch"
+            )
+        return needed.empty(shape, dtype=dtype_of_torch)
     import numpy
 
-    if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+    if name == "bfloat16" or name.startswith("float8"):
         import ml_dtypes
 
         return numpy.empty(shape, dtype=getattr(ml_dtypes, name))

@@ -90,11 +90,27 @@ def test_other_readers(tmp_path):
 
 
 def test_dtypes_that_cannot_be_read(tmp_path):
-    header = json.dumps({"a.b": {"dtype": "F8_E8M0", "shape": [2], "data_offsets": [0, 2]}})
+    header = json.dumps({"a.b": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]}})
     path = tmp_path / "model.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"ab")
-    with pytest.raises(stoker.UnsupportedError, match="F8_E8M0.*'a.b'"):
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"abc")
+    with pytest.raises(stoker.UnsupportedError, match="F6_E2M3.*'a.b'"):
         stoker.load(path)
+
+
+def test_floats_of_8_bits(tmp_path):
+    """All of torch are saved and read; safetensors reads them, too."""
+    safetensors = pytest.importorskip("safetensors")
+    names = ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")
+    bits = torch.arange(256, dtype=torch.uint8)
+    state = {name: bits.view(getattr(torch, f"float8_{name}")) for name in names}
+    path = tmp_path / "a.safetensors"
+    stoker.save(state, path)
+    loaded = stoker.load(path)
+    for name, tensor in state.items():
+        assert loaded[name].dtype == tensor.dtype and loaded[name].view(torch.uint8).equal(bits)
+    with safetensors.safe_open(path, "pt") as other:
+        found = other.get_tensor("e5m2fnuz")
+        assert found.dtype == torch.float8_e5m2fnuz and found.view(torch.uint8).equal(bits)
 
 
 def test_refused_values(tmp_path):
@@ -502,7 +518,7 @@ def test_tensors_of_torch_that_are_refused(tmp_path):
     for value, advice in (
         (torch.eye(3).to_sparse(), "values and indices"),
         (torch.zeros(2, dtype=torch.complex128), "view_as_real"),
-        (torch.zeros(2, dtype=torch.float8_e4m3fnuz), "uint8"),
+        (torch.empty(2, dtype=torch.float4_e2m1fn_x2), "uint8"),
         (torch.zeros(2, device="meta"), "no data"),
         (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "int_repr"),
         (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "unbind"),
