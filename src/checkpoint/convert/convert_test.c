@@ -5,8 +5,10 @@
  * seal_files.c, task_account.c. (ckpt_convert.c: python/tests/test_checkpoint_convert.py.) */
 #include "base/mem.h"
 #include "checkpoint/convert/convert.h"
+#include "io/write.h"
 #include "test/checkpoints.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -306,6 +308,60 @@ static void test_copy_of_shared(void)
     check_step("lora3", 5);
 }
 
+/* ---- a folder that another process replaces by a link ---- */
+
+static const struct stk_io_table *true_table;
+static char outside[200];
+static bool replaced;
+
+/* Replaces the folder of the file by a link to another one before the second file is created. */
+static int create_behind_link(struct stk_io *io, const char *path, bool exclusive,
+                              struct stk_output **out_out, struct stoker_error *error)
+{
+    if (!replaced && strstr(path, "shared-00000")) {
+        char part[300], other[310];
+
+        snprintf(part, sizeof part, "%.*s", (int)(strrchr(path, '/') - path), path);
+        snprintf(other, sizeof other, "%s-moved", part);
+        T_EQ("moved", rename(part, other), 0);
+        T_EQ("link", symlink(outside, part), 0);
+        replaced = true;
+    }
+    return true_table->write->create(io, path, exclusive, out_out, error);
+}
+
+static void test_copy_beneath(void)
+{
+    static struct stk_io_table table;
+    static struct stk_write_table write;
+    struct stoker_engine_options options = {
+        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = T_MEMORY_BYTES};
+    struct stoker_checkpoint_task_options copy = {
+        .action = STOKER_CHECKPOINT_COPY, .source = path_of("lora"), .step = 3};
+    struct stoker_engine *first = engine;
+    struct stoker_error error = {0};
+    struct stk_io *io = NULL;
+    char name[300];
+
+    snprintf(outside, sizeof outside, "%s", path_of("outside"));
+    T_EQ("outside", mkdir(outside, 0700), 0);
+    T_EQ("io", stk_io_open(&io, &(struct stk_io_options){0}, NULL), 0);
+    true_table = io->table;
+    table = *io->table;
+    write = *table.write;
+    write.create = create_behind_link;
+    table.write = &write;
+    io->table = &table;
+    T_EQ("engine", stk_engine_open_with_io(&engine, io, &options, NULL), 0);
+    copy.destination = path_of("beneath");
+    T_EQ("the link is not followed", run_task(copy, NULL, &error), -ELOOP);
+    T_TRUE("it was there", replaced);
+    snprintf(name, sizeof name, "%s/shared-00000.safetensors", outside);
+    T_TRUE("nothing is written outside", access(name, F_OK) != 0);
+    stoker_engine_close(engine);
+    engine = first;
+}
+
 static void test_seal(void)
 {
     struct stoker_checkpoint_task_options seal = {.action = STOKER_CHECKPOINT_SEAL};
@@ -339,6 +395,7 @@ int main(void)
     test_copy_and_repair();
     test_repair_of_leaves();
     test_copy_of_shared();
+    test_copy_beneath();
     test_seal();
     stoker_engine_close(engine);
     T_EQ("memory", stk_mem_alive(), 0);

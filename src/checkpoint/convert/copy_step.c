@@ -3,6 +3,7 @@
  */
 #include "base/mem.h"
 #include "checkpoint/convert/task.h"
+#include "io/write.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,6 +25,30 @@ int stk_task_open_step(const struct stk_checkpoint_task *task, const char *path,
                      "use 'stoker ckpt convert', or 'stoker cp' for plain files", "'%.400s'", path);
     }
     return status;
+}
+
+int stk_task_destination_open(struct stk_task_destination *destination,
+                              const struct stk_checkpoint_task *task, const char *path,
+                              struct stoker_error *error)
+{
+    struct stk_checkpoint_place *place = &destination->place;
+    struct stk_io *io = task->engine->io;
+    int status = stk_place_init(place, io, path, true, error);
+
+    destination->beneath = NULL;
+    status = status < 0 ? status : stk_place_make_root(place, error);
+    if (status == 0 && !place->remote) {
+        status = stk_io_open_beneath(io, place->root, &destination->beneath, error);
+        place->io = destination->beneath;
+    }
+    return status;
+}
+
+void stk_task_destination_close(struct stk_task_destination *destination,
+                                const struct stk_checkpoint_task *task)
+{
+    stk_place_deinit(&destination->place);
+    stk_io_close_beneath(task->engine->io, destination->beneath);
 }
 
 /* The steps of the destination that are nearest to the copied one: their shared files may be those
@@ -181,7 +206,7 @@ static int copy_files(const struct stk_checkpoint_task *task,
 int stk_task_copy(const struct stk_checkpoint_task *task, struct stoker_error *error)
 {
     struct stoker_checkpoint *source = NULL;
-    struct stk_checkpoint_place place = {0};
+    struct stk_task_destination to = {.beneath = NULL};
     struct stk_checkpoint_sink *sinks = NULL;
     int status = stk_task_open_step(task, task->options->source, &source, error);
 
@@ -193,10 +218,9 @@ int stk_task_copy(const struct stk_checkpoint_task *task, struct stoker_error *e
     }
     atomic_store(task->files, source->file_count);
     sinks = stk_alloc(source->file_count + 1, sizeof *sinks);
-    status = sinks
-                 ? stk_place_init(&place, task->engine->io, task->options->destination, true, error)
-                 : stk_fail_memory(error, "copy of a checkpoint");
-    status = status < 0 ? status : copy_files(task, source, &place, sinks, error);
+    status = sinks ? stk_task_destination_open(&to, task, task->options->destination, error)
+                   : stk_fail_memory(error, "copy of a checkpoint");
+    status = status < 0 ? status : copy_files(task, source, &to.place, sinks, error);
     for (uint64_t i = source->file_count; sinks && i-- > 0;) { /* rank 0, with the lock, last */
         if (status < 0 && sinks[i].place) {
             stk_sink_abort(&sinks[i]);
@@ -204,7 +228,7 @@ int stk_task_copy(const struct stk_checkpoint_task *task, struct stoker_error *e
         stk_sink_close(&sinks[i]);
     }
     stk_free(sinks);
-    stk_place_deinit(&place);
+    stk_task_destination_close(&to, task);
     stoker_checkpoint_close(source);
     return status;
 }

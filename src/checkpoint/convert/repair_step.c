@@ -11,30 +11,31 @@
 
 #define OTHER "copy it from another place, or restore another step"
 
-/* The folder of the step that is repaired. */
-static int find_step(const struct stk_checkpoint_task *task, uint64_t step,
-                     struct stk_checkpoint_place *place, struct stoker_error *error)
+/* Opens the folder of the step that is repaired: the destination, or the step below it. */
+static int open_step(const struct stk_checkpoint_task *task, uint64_t step,
+                     struct stk_task_destination *to, struct stoker_error *error)
 {
-    struct stk_io *io = task->engine->io;
     char name[STK_PLACE_NAME_BYTES], *path;
+    struct stk_checkpoint_place place;
     const char *slash;
     uint64_t number;
-    int status = stk_place_init(place, io, task->options->destination, true, error);
+    bool is_step;
+    int status = stk_place_init(&place, task->engine->io, task->options->destination, true, error);
 
     if (status < 0) {
         return status;
     }
-    slash = strrchr(place->root, '/');
-    if (stk_place_parse_step(slash ? slash + 1 : place->root, "", &number)) {
-        return number == step
-                   ? 0
-                   : stk_fail(error, STOKER_ERROR_ARGUMENT, "the other place has another step",
-                              "pass --step", "step %" PRIu64 " and %" PRIu64, number, step);
+    slash = strrchr(place.root, '/');
+    is_step = stk_place_parse_step(slash ? slash + 1 : place.root, "", &number);
+    path = stk_place_path(&place, is_step ? NULL : stk_place_step_name(step, name), NULL);
+    stk_place_deinit(&place);
+    if (!path) {
+        return stk_fail_memory(error, "repair of a checkpoint");
     }
-    path = stk_place_path(place, stk_place_step_name(step, name), NULL);
-    stk_place_deinit(place);
-    status = path ? stk_place_init(place, io, path, true, error)
-                  : stk_fail_memory(error, "repair of a checkpoint");
+    status = is_step && number != step
+                 ? stk_fail(error, STOKER_ERROR_ARGUMENT, "the other place has another step",
+                            "pass --step", "step %" PRIu64 " and %" PRIu64, number, step)
+                 : stk_task_destination_open(to, task, path, error);
     stk_free(path);
     return status;
 }
@@ -176,7 +177,7 @@ static int repair_index(const struct stk_checkpoint_task *task,
 
 int stk_task_repair(const struct stk_checkpoint_task *task, struct stoker_error *error)
 {
-    struct stk_checkpoint_place place = {0};
+    struct stk_task_destination to = {.beneath = NULL};
     struct stk_step_manifest own = {0};
     const struct stk_step_manifest *manifest;
     struct stoker_checkpoint *source = NULL;
@@ -186,31 +187,30 @@ int stk_task_repair(const struct stk_checkpoint_task *task, struct stoker_error 
     if (status < 0) {
         return status;
     }
-    status = find_step(task, source->manifest.step, &place, error);
-    status = status < 0 ? status : stk_place_make_root(&place, error);
-    status = status < 0 ? status : read_manifest(&place, &own, &valid, error);
+    status = open_step(task, source->manifest.step, &to, error);
+    status = status < 0 ? status : read_manifest(&to.place, &own, &valid, error);
     manifest = valid ? &own : &source->manifest;
     for (uint64_t i = 0; status == 0 && i < manifest->file_count; i++) {
         atomic_fetch_add(task->bytes, manifest->files[i].bytes);
-        status = stk_task_check_file(task, &place, NULL, &manifest->files[i]);
+        status = stk_task_check_file(task, &to.place, NULL, &manifest->files[i]);
         if (stk_checkpoint_is_damage(status) || stk_place_is_absent(status)) {
             atomic_fetch_add(task->bytes, manifest->files[i].bytes);
             atomic_fetch_add(task->files, 1);
-            status = replace_file(task, source, &place, &manifest->files[i], error);
+            status = replace_file(task, source, &to.place, &manifest->files[i], error);
         } else if (status < 0) {
             stk_fail(error, status, "a file of the step cannot be read",
                      "check the place; only damaged and missing files are replaced", "'%.200s'",
                      manifest->files[i].name);
         }
     }
-    status = status < 0 ? status : repair_index(task, &place, manifest, error);
+    status = status < 0 ? status : repair_index(task, &to.place, manifest, error);
     if (status == 0 && !valid) {
-        status = write_manifest(&place, manifest, error);
+        status = write_manifest(&to.place, manifest, error);
         atomic_fetch_add(task->files, 1);
         atomic_fetch_add(task->files_done, 1);
     }
     stk_step_manifest_deinit(&own);
-    stk_place_deinit(&place);
+    stk_task_destination_close(&to, task);
     stoker_checkpoint_close(source);
     return status;
 }

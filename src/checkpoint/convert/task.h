@@ -49,6 +49,19 @@ int stk_task_check_file(const struct stk_checkpoint_task *task,
 int stk_task_open_step(const struct stk_checkpoint_task *task, const char *path,
                        struct stoker_checkpoint **source_out, struct stoker_error *error);
 
+/* Opens the destination of a task, and makes its folder. Until close, no symbolic link leads a
+ * write below its root out of it, also if another process puts one in. Close it also after a
+ * failure. */
+struct stk_task_destination {
+    struct stk_checkpoint_place place;
+    struct stk_io *beneath; /* NULL: a store */
+};
+int stk_task_destination_open(struct stk_task_destination *destination,
+                              const struct stk_checkpoint_task *task, const char *path,
+                              struct stoker_error *error);
+void stk_task_destination_close(struct stk_task_destination *destination,
+                                const struct stk_checkpoint_task *task);
+
 int stk_task_copy(const struct stk_checkpoint_task *task, struct stoker_error *error);
 int stk_task_repair(const struct stk_checkpoint_task *task, struct stoker_error *error);
 int stk_task_seal(const struct stk_checkpoint_task *task, struct stoker_error *error);
