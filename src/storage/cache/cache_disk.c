@@ -168,8 +168,8 @@ static uint64_t evict_range_locked(struct stk_cache_disk *disk, uint32_t first, 
 /* Continues where the last search ended, so that all blocks of equal age are treated alike. */
 static uint64_t sweep_locked(struct stk_cache_disk *disk, uint64_t wanted, enum pressure pressure)
 {
-    uint32_t count = disk->index.slot_count, mask = count - 1;
-    uint32_t hand = atomic_load_explicit(&disk->index.head->hand, memory_order_relaxed) & mask;
+    uint32_t count = disk->index.slot_count;
+    uint32_t hand = atomic_load_explicit(&disk->index.head->hand, memory_order_relaxed) % count;
     uint32_t left = (uint32_t)stk_min(count, SEARCH_SLOTS);
     uint64_t freed = 0;
 
@@ -177,7 +177,7 @@ static uint64_t sweep_locked(struct stk_cache_disk *disk, uint64_t wanted, enum 
         uint32_t part = (uint32_t)stk_min(stk_min(left, STK_CACHE_BUCKET), count - hand);
 
         freed += evict_range_locked(disk, hand, hand + part, wanted - freed, pressure);
-        hand = (hand + part) & mask;
+        hand = (hand + part) % count;
         left -= part;
     }
     atomic_store_explicit(&disk->index.head->hand, hand, memory_order_relaxed);
@@ -224,12 +224,12 @@ static uint64_t evict_farthest_locked(struct stk_cache_disk *disk, uint64_t want
                                       uint64_t after_ns)
 {
     struct victim victims[VICTIMS_MAX] = {{0}};
-    uint32_t slots = disk->index.slot_count, mask = slots - 1, now = minute_now(), count = 0;
-    uint32_t hand = atomic_load_explicit(&disk->index.head->hand, memory_order_relaxed) & mask;
+    uint32_t slots = disk->index.slot_count, now = minute_now(), count = 0;
+    uint32_t hand = atomic_load_explicit(&disk->index.head->hand, memory_order_relaxed) % slots;
     uint32_t left = (uint32_t)stk_min(slots, SEARCH_SLOTS), seen = 0;
     uint64_t freed = 0;
 
-    for (; left > 0 && seen < CANDIDATES_MAX; left--, hand = (hand + 1) & mask) {
+    for (; left > 0 && seen < CANDIDATES_MAX; left--, hand = (hand + 1) % slots) {
         struct stk_cache_slot *slot = &disk->index.slots[hand];
         struct victim it = {.slot = hand};
 

@@ -175,6 +175,7 @@ static int check_quota(const struct stk_cache_disk *disk, uint64_t quota, uint32
 {
     uint64_t least =
         stk_cache_index_bytes(slots) + stk_cache_region_bytes(block_bytes) + STK_CACHE_HEAD_BYTES;
+    uint32_t blocks_max = (uint32_t)stk_max(slots, STK_CACHE_SLOTS_MAX); /* more in layout 1 */
 
     if (quota < least) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the quota of the cache is too small",
@@ -182,11 +183,11 @@ static int check_quota(const struct stk_cache_disk *disk, uint64_t quota, uint32
                         "'%s': %llu bytes; index and one block need %llu", disk->path,
                         (unsigned long long)quota, (unsigned long long)least);
     }
-    if (quota / block_bytes > STK_CACHE_SLOTS_MAX) {
+    if (quota / block_bytes > blocks_max) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the cache would have too many blocks",
                         "use larger blocks (block_bytes), or several folders",
                         "'%s': %llu bytes in blocks of %u; at most %u blocks", disk->path,
-                        (unsigned long long)quota, block_bytes, STK_CACHE_SLOTS_MAX);
+                        (unsigned long long)quota, block_bytes, blocks_max);
     }
     return 0;
 }

@@ -19,10 +19,14 @@
 #define GENERATION_STEP 8u
 #define STATE_LOW 0xffffffffull
 #define BYTES_PER_SLOT (64u << 10) /* of the quota */
+#define SPARE_SHARE 8u
 #define WAIT_MIN_NS 50000l
 #define WAIT_MAX_NS 2000000l
 
 _Static_assert(sizeof(struct stk_cache_slot) == 32, "two slots a cache line");
+_Static_assert(STK_CACHE_SLOTS_MAX % STK_CACHE_BUCKET == 0, "full buckets");
+_Static_assert(STK_CACHE_INDEX_HEAD_BYTES + STK_CACHE_SLOTS_MAX * 32ull <= 64000000,
+               "as documented");
 _Static_assert(sizeof(struct stk_cache_index_head) <= STK_CACHE_INDEX_HEAD_BYTES, "one page");
 
 /* ---- the file ---- */
@@ -34,12 +38,11 @@ uint64_t stk_cache_index_bytes(uint32_t slot_count)
 
 uint32_t stk_cache_index_slots(uint64_t quota_bytes)
 {
-    uint32_t count = STK_CACHE_SLOTS_MIN;
+    uint64_t count = stk_min(quota_bytes / BYTES_PER_SLOT, STK_CACHE_SLOTS_MAX);
 
-    while (count < STK_CACHE_SLOTS_MAX && count < quota_bytes / BYTES_PER_SLOT) {
-        count *= 2;
-    }
-    return count;
+    count += count / SPARE_SHARE; /* buckets are not equally full */
+    count = (count + STK_CACHE_BUCKET - 1) / STK_CACHE_BUCKET * STK_CACHE_BUCKET;
+    return (uint32_t)stk_min(stk_max(count, STK_CACHE_SLOTS_MIN), STK_CACHE_SLOTS_MAX);
 }
 
 static uint32_t crc_of(const struct stk_cache_index_head *head)
@@ -59,6 +62,18 @@ void stk_cache_index_init_head(struct stk_cache_index_head *head, uint32_t slot_
     atomic_init(&head->quota_bytes, quota_bytes);
 }
 
+static bool has_good_slots(const struct stk_cache_index_head *head)
+{
+    uint32_t count = head->slot_count;
+
+    if (count < STK_CACHE_SLOTS_MIN) {
+        return false;
+    }
+    return head->layout == 1 ? count <= STK_CACHE_SLOTS_MAX_1 && (count & (count - 1)) == 0
+                             : head->layout == STK_CACHE_LAYOUT && count <= STK_CACHE_SLOTS_MAX &&
+                                   count % STK_CACHE_BUCKET == 0;
+}
+
 int stk_cache_index_check(const void *bytes, size_t count, uint64_t file_bytes)
 {
     struct stk_cache_index_head head;
@@ -73,10 +88,7 @@ int stk_cache_index_check(const void *bytes, size_t count, uint64_t file_bytes)
     if (head.layout > STK_CACHE_LAYOUT) {
         return -EPROTO;
     }
-    return head.layout == STK_CACHE_LAYOUT && head.crc == crc_of(&head) &&
-                   head.slot_count >= STK_CACHE_SLOTS_MIN &&
-                   head.slot_count <= STK_CACHE_SLOTS_MAX &&
-                   (head.slot_count & (head.slot_count - 1)) == 0 &&
+    return has_good_slots(&head) && head.crc == crc_of(&head) &&
                    head.block_bytes >= STK_CACHE_BLOCK_BYTES_MIN &&
                    head.block_bytes <= STK_CACHE_BLOCK_BYTES_MAX &&
                    head.block_bytes % STK_CACHE_CHUNK_BYTES == 0 &&

@@ -20,10 +20,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define STK_CACHE_LAYOUT 1u
+#define STK_CACHE_LAYOUT 2u /* 1: with a power of two of slots; it is used as it is */
 #define STK_CACHE_INDEX_NAME "stoker-cache.index"
 #define STK_CACHE_INDEX_HEAD_BYTES 4096u
-#define STK_CACHE_SLOTS_MAX (1u << 21)
+#define STK_CACHE_SLOTS_MAX 1999872u     /* 64 MB with the head */
+#define STK_CACHE_SLOTS_MAX_1 (1u << 21) /* of layout 1 */
 #define STK_CACHE_SLOTS_MIN 1024u
 #define STK_CACHE_BUCKET 64u /* slots */
 #define STK_CACHE_NO_SLOT UINT32_MAX

@@ -1,154 +1,16 @@
-/* Goal: a cache returns the right bytes or none, after flipped bits and torn writes, after a
- * process was killed and after the disk was full; it stays within its quota, and one process at a
- * time fills a block. Method: rows of ranges; every page of a crash old, empty or new; children
- * that are killed at random moments; calls to the kernel that fail. Covers cache_block.c,
- * cache_index.c, cache_disk.c, cache_folder.c, node_cache.c and cache_report.c. */
-#include "storage/cache/node_cache.h"
+/* Goal: a cache returns the right bytes or none, after flipped bits and after the disk was full; it
+ * stays within its quota, and one process at a time fills a block. Method: rows of ranges, layouts
+ * and times; calls to the kernel that fail; threads. Covers cache_block.c, cache_index.c,
+ * cache_disk.c, cache_folder.c, node_cache.c and cache_report.c; cache_crash_test.c kills processes
+ * and the machine. */
+#include "storage/cache/cache_test.h"
 
-#include "base/mem.h"
-#include "base/random.h"
+#include "base/crc.h"
 #include "io/clock.h"
-#include "test/t.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define BLOCK (128u << 10)
-#define QUOTA (8u << 20)
-#define PAGE 4096u
-
-static char folder[64];
-static _Atomic int failing; /* what the calls to the kernel return */
-static enum stk_cache_call failing_call;
-
-static int fail_call(enum stk_cache_call call)
-{
-    return call == failing_call ? failing : 0;
-}
-
-static void clear_folder(void)
-{
-    char name[128];
-
-    for (uint32_t i = 0; i < STK_CACHE_FILES; i++) {
-        snprintf(name, sizeof name, "%s/stoker-cache.data-%u", folder, i);
-        unlink(name);
-    }
-    snprintf(name, sizeof name, "%s/" STK_CACHE_INDEX_NAME, folder);
-    unlink(name);
-    rmdir(folder);
-}
-
-static struct stoker_cache *open_cache(uint64_t quota, uint32_t block_bytes)
-{
-    const char *paths[] = {folder};
-    struct stoker_cache_options options = {.struct_size = sizeof options,
-                                           .paths = paths,
-                                           .path_count = 1,
-                                           .bytes_max = quota,
-                                           .free_bytes = 1,
-                                           .block_bytes = block_bytes};
-    struct stoker_cache *cache = NULL;
-    struct stoker_error error = {0};
-
-    if (!T_EQ("open", stk_cache_open_with(&cache, &options, fail_call, &error), 0)) {
-        fprintf(stderr, "%s: %s\n", error.what, error.where);
-        abort();
-    }
-    return cache;
-}
-
-/* The blocks of the tests: block `number` of an object whose bytes follow from both. */
-static struct stk_cache_block block_of(struct stoker_cache *cache, uint32_t object, uint64_t number,
-                                       uint64_t object_bytes)
-{
-    char url[32];
-    struct stk_cache_object about = {.bytes = object_bytes, .url = "s3://b/o", .tag = "\"t\""};
-
-    snprintf(url, sizeof url, "s3://b/%u", object);
-    stk_cache_object_key("http://store", url, "\"t\"", object_bytes, &about.key);
-    return stk_cache_block_of(cache, &about, number);
-}
-
-static void fill_bytes(uint8_t *data, const struct stk_cache_block *block)
-{
-    uint64_t seed = 0;
-
-    memcpy(&seed, block->key.bytes, sizeof seed);
-    for (uint32_t i = 0; i < block->bytes; i++) {
-        if (i % 8 == 0) {
-            seed = stk_mix64(seed + 1);
-        }
-        data[i] = (uint8_t)(seed >> (i % 8 * 8));
-    }
-}
-
-/* Fills a block. Returns its turn. */
-static enum stk_cache_turn fill(struct stoker_cache *cache, const struct stk_cache_block *block)
-{
-    uint8_t *data = stk_alloc(1, block->bytes);
-    struct stk_cache_fill turn_of;
-    enum stk_cache_turn turn =
-        stk_cache_disk_begin(stk_cache_disk_of(cache, block), block, &turn_of);
-
-    if (turn == STK_CACHE_TURN_MINE) {
-        fill_bytes(data, block);
-        if (stk_cache_disk_write(&turn_of, block, data) < 0) {
-            turn = STK_CACHE_TURN_REFUSED;
-        }
-    }
-    stk_free(data);
-    return turn;
-}
-
-/* Reads a part of a block. Returns the status; 1: the bytes are wrong. */
-static int check(struct stoker_cache *cache, const struct stk_cache_block *block, uint32_t offset,
-                 uint32_t bytes)
-{
-    uint8_t *want = stk_alloc(1, block->bytes), *got = stk_alloc(1, bytes + 1);
-    struct stk_cache_part part = {.offset = offset, .bytes = bytes, .buffer = got};
-    int status = stk_cache_read(cache, block, &part);
-
-    fill_bytes(want, block);
-    status = status == 0 && memcmp(got, want + offset, bytes) != 0 ? 1 : status;
-    status = got[bytes] != 0 ? 1 : status; /* a byte beyond the part */
-    stk_free(want);
-    stk_free(got);
-    return status;
-}
-
-static uint64_t bytes_on_disk(void)
-{
-    uint64_t bytes = 0;
-
-    for (int i = -1; i < (int)STK_CACHE_FILES; i++) {
-        char name[128];
-        struct stat about = {0};
-
-        snprintf(name, sizeof name, i < 0 ? "%s/" STK_CACHE_INDEX_NAME : "%s/stoker-cache.data-%d",
-                 folder, i);
-        if (stat(name, &about) == 0) {
-            bytes += (uint64_t)about.st_blocks * 512;
-        }
-    }
-    return bytes;
-}
-
-static struct stoker_cache_stats stats_of(struct stoker_cache *cache)
-{
-    struct stoker_cache_stats stats = {.struct_size = sizeof stats};
-
-    T_EQ("stats", stoker_cache_stats(cache, &stats), 0);
-    return stats;
-}
 
 static void test_ranges(void)
 {
@@ -330,26 +192,6 @@ static void test_quota(void)
     clear_folder();
 }
 
-static uint64_t sum_report(struct stoker_cache *cache, uint32_t action, const char *prefix,
-                           struct stoker_cache_object *sum)
-{
-    struct stoker_cache_object object = {.struct_size = sizeof object};
-    struct stoker_cache_report *report = NULL;
-    uint64_t objects = 0;
-
-    memset(sum, 0, sizeof *sum);
-    T_EQ("report", stoker_cache_report_open(&report, cache, action, prefix, NULL), 0);
-    while (stoker_cache_report_next(report, &object) == 1) {
-        objects++;
-        sum->blocks += object.blocks;
-        sum->bytes += object.bytes;
-        sum->blocks_pinned += object.blocks_pinned;
-        sum->blocks_damaged += object.blocks_damaged;
-    }
-    stoker_cache_report_close(report);
-    return objects;
-}
-
 static void test_reports(void)
 {
     struct stoker_cache *cache = open_cache(QUOTA, BLOCK);
@@ -380,220 +222,63 @@ static void test_reports(void)
     clear_folder();
 }
 
-/* ---- kills ---- */
-
-#define KILL_OBJECTS 40u
-#define KILL_QUOTA (2u << 20)
-
-/* Fills, reads and drops blocks until it is killed. Sets *wrong if a byte is. */
-static void run_child(uint64_t seed, _Atomic uint32_t *wrong, _Atomic uint32_t *ready)
+/* Indexes of this layout and of the one before are used; others are refused, or made anew. */
+static void test_layouts(void)
 {
-    struct stoker_cache *cache = open_cache(0, BLOCK);
+    static const struct row {
+        const char *name;
+        uint32_t layout, slots;
+        int status;
+    } rows[] = {
+        {"this one", 2, 1088, 0},
+        {"the largest", 2, STK_CACHE_SLOTS_MAX, 0},
+        {"too large", 2, STK_CACHE_SLOTS_MAX + STK_CACHE_BUCKET, -EBADMSG},
+        {"too small", 2, 960, -EBADMSG},
+        {"part of a bucket", 2, 1100, -EBADMSG},
+        {"the one before", 1, 2048, 0},
+        {"its largest", 1, 1u << 21, 0},
+        {"one that it never had", 1, 1088, -EBADMSG},
+        {"no layout", 0, 2048, -EBADMSG},
+        {"a newer one", 3, 2048, -EPROTO},
+    };
 
-    atomic_fetch_add(ready, 1);
-    for (uint64_t i = 0;; i++) {
-        uint64_t draw = stk_mix64(seed + i);
-        uint32_t object = (uint32_t)(draw % KILL_OBJECTS);
-        struct stk_cache_block block = block_of(cache, object, 0, 1 + object * 3300);
-        uint64_t state = 0;
-        uint32_t slot;
+    T_EACH(row, row, rows)
+    {
+        struct stk_cache_index_head head;
 
-        if (check(cache, &block, 0, block.bytes) == 1) {
-            atomic_store(wrong, 1);
-        }
-        (void)fill(cache, &block);
-        slot = stk_cache_index_find(&cache->disks[0].index, &block.key, &state);
-        if ((draw >> 40) % 4 == 0 && slot != STK_CACHE_NO_SLOT &&
-            stk_cache_state_kind(state) == STK_CACHE_VALID) {
-            (void)stk_cache_disk_drop(&cache->disks[0], slot, state);
-        }
+        stk_cache_index_init_head(&head, row->slots, BLOCK, QUOTA);
+        head.layout = row->layout;
+        head.crc = stk_crc32c(0, &head, offsetof(struct stk_cache_index_head, crc));
+        T_EQ(row->name,
+             stk_cache_index_check(&head, sizeof head, stk_cache_index_bytes(row->slots)),
+             row->status);
+    }
+    for (uint64_t quota = 1; quota < UINT64_MAX / 2; quota *= 2) {
+        uint64_t bytes = stk_cache_index_bytes(stk_cache_index_slots(quota));
+
+        T_TRUE("64 MB at most", bytes <= 64000000 && (quota < 1ull << 42 || bytes == 64000000));
+        T_EQ("full buckets", stk_cache_index_slots(quota) % STK_CACHE_BUCKET, 0);
     }
 }
 
-static void test_kills(void)
+/* A folder of the layout before is used with its slots, and its blocks stay. */
+static void test_earlier_layout(void)
 {
-    enum { CHILDREN = 4 };
-    uint32_t kills = T_HISTORIES(200);
-    _Atomic uint32_t *shared =
-        mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct stoker_cache *cache = open_cache(KILL_QUOTA, BLOCK);
-    struct stoker_cache_folder about = {.struct_size = sizeof about};
-    struct stoker_cache_object sum;
-    pid_t children[CHILDREN] = {0};
-    uint64_t used = 0, recounted;
+    struct stoker_cache *cache = open_cache(QUOTA, BLOCK);
+    struct stk_cache_index_head *head = cache->disks[0].index.head;
+    struct stk_cache_block block = block_of(cache, 1, 0, 1000);
 
-    for (uint32_t kill_number = 0; kill_number < kills + CHILDREN; kill_number++) {
-        uint32_t victim = kill_number % CHILDREN, before = atomic_load(&shared[1]);
-        pid_t child;
-
-        if (children[victim]) {
-            usleep((useconds_t)(stk_mix64(kill_number) % 6000));
-            kill(children[victim], SIGKILL);
-            waitpid(children[victim], NULL, 0);
-            T_TRUE("within the quota", bytes_on_disk() <= KILL_QUOTA);
-            children[victim] = 0;
-        }
-        if (kill_number >= kills) {
-            continue;
-        }
-        child = fork();
-        if (child == 0) {
-            run_child(kill_number * 1000003u, &shared[0], &shared[1]);
-            _exit(0);
-        }
-        children[victim] = child;
-        for (uint32_t i = 0; i < 5000 && atomic_load(&shared[1]) == before; i++) {
-            usleep(1000);
-        }
-    }
-    for (uint32_t i = 0; i < CHILDREN; i++) {
-        if (children[i]) {
-            kill(children[i], SIGKILL);
-            waitpid(children[i], NULL, 0);
-        }
-    }
-    T_EQ("no wrong byte", atomic_load(&shared[0]), 0);
-    T_TRUE("collect", stoker_cache_collect(cache, NULL) >= 0);
-    T_EQ("folder", stoker_cache_folder(cache, 0, &about), 1);
-    T_EQ("no slot is lost", about.blocks_filling, 0);
-    used = about.bytes_used;
-    atomic_store(&cache->disks[0].index.head->changing, 1);
-    T_EQ("count again", stoker_cache_collect(cache, NULL), 0);
-    recounted = stats_of(cache).bytes_used;
-    T_EQ("no byte is lost", recounted, used);
-    sum_report(cache, STOKER_CACHE_VERIFY, "", &sum);
-    T_EQ("no damaged block", sum.blocks_damaged, 0);
-    for (uint32_t i = 0; i < KILL_OBJECTS; i++) {
-        struct stk_cache_block block = block_of(cache, i, 0, 1 + i * 3300);
-
-        T_TRUE("right or gone", check(cache, &block, 0, block.bytes) != 1);
-    }
+    head->layout = 1;
+    head->crc = stk_crc32c(0, head, offsetof(struct stk_cache_index_head, crc));
+    fill(cache, &block);
     stoker_cache_close(cache);
-    munmap(shared, PAGE);
-    clear_folder();
-}
-
-/* ---- crashes of the machine ---- */
-
-/* Files of a cache at one moment. */
-struct image {
-    uint8_t *index, *data;
-    size_t index_bytes, data_bytes;
-};
-
-static void path_of(char name[128], int file)
-{
-    snprintf(name, 128, file < 0 ? "%s/" STK_CACHE_INDEX_NAME : "%s/stoker-cache.data-%d", folder,
-             file);
-}
-
-static uint8_t *load(int file, size_t bytes)
-{
-    uint8_t *copy = stk_alloc(1, bytes);
-    char name[128];
-    int fd;
-
-    path_of(name, file);
-    fd = open(name, O_RDONLY);
-    T_TRUE("load", fd >= 0 && pread(fd, copy, bytes, 0) >= 0);
-    close(fd);
-    return copy;
-}
-
-static void store_page(int file, uint32_t page, const uint8_t *bytes)
-{
-    static const uint8_t zeros[PAGE];
-    char name[128];
-    int fd;
-
-    path_of(name, file);
-    fd = open(name, O_WRONLY);
-    T_EQ("store", pwrite(fd, bytes ? bytes : zeros, PAGE, (off_t)page * PAGE), PAGE);
-    close(fd);
-}
-
-struct crash_results {
-    uint64_t wrong, old, new; /* reads of wrong bytes; blocks that were found */
-};
-
-/* Opens the cache after a crash, and reads both blocks. */
-static void check_crash_state(const struct stk_cache_block *old, const struct stk_cache_block *new,
-                              struct crash_results *results)
-{
-    struct stoker_cache *cache = open_cache(0, 0);
-    int status = check(cache, old, 0, 12000);
-
-    results->wrong += status == 1;
-    results->old += status == 0;
-    status = check(cache, new, 0, 12000);
-    results->wrong += status == 1;
-    results->new += status == 0;
-    T_TRUE("collect", stoker_cache_collect(cache, NULL) >= 0);
-    T_TRUE("used", stats_of(cache).bytes_used <= QUOTA);
+    cache = open_cache(0, BLOCK);
+    T_EQ("layout", cache->disks[0].index.head->layout, 1);
+    T_EQ("found", check(cache, &block, 0, 1000), 0);
+    block = block_of(cache, 2, 0, 1000);
+    T_EQ("fill", fill(cache, &block), STK_CACHE_TURN_MINE);
+    T_EQ("found", check(cache, &block, 0, 1000), 0);
     stoker_cache_close(cache);
-}
-
-/* One block was replaced by another in the same slot when the power failed: each page of the data
- * is old, empty or new, each page of the index old or new. Neither block is ever read wrong. */
-static void test_crash_states(void)
-{
-    enum { DATA_PAGES = 4 };
-    struct stoker_cache *cache = open_cache(QUOTA, 32u << 10);
-    struct stk_cache_block old = block_of(cache, 1, 0, 12000), new = old;
-    struct stk_cache_disk *disk = &cache->disks[0];
-    struct crash_results found = {0};
-    uint64_t state;
-    uint32_t slot, pages[2], file, first;
-    struct image before = {0}, after = {0};
-    uint8_t data[12000];
-
-    fill(cache, &old);
-    slot = stk_cache_index_find(&disk->index, &old.key, &state);
-    file = slot % STK_CACHE_FILES;
-    first = (uint32_t)(slot / STK_CACHE_FILES * stk_cache_region_bytes(32u << 10) / PAGE);
-    before.index_bytes = disk->index.map_bytes;
-    before.data_bytes = ((size_t)first + DATA_PAGES) * PAGE;
-    before.index = load(-1, before.index_bytes);
-    before.data = load((int)file, before.data_bytes);
-    for (uint32_t i = 2; memcmp(&new, &old, sizeof new) == 0 && i < 200000; i++) {
-        struct stk_cache_block candidate = block_of(cache, i, 0, 12000);
-        uint32_t begin, end = stk_cache_index_bucket(&disk->index, &candidate.key, 0, &begin);
-
-        new = slot >= begin && slot < end ? candidate : new;
-    }
-    T_EQ("drop", stk_cache_disk_drop(disk, slot, state), 0);
-    fill_bytes(data, &new);
-    T_EQ("write", stk_cache_block_write(disk->data[file], (uint64_t)first * PAGE, &new, data), 0);
-    T_EQ("lock", stk_cache_index_lock(&disk->index, 1000), 0);
-    state = stk_cache_index_fill_locked(&disk->index, slot, &new, 20480);
-    T_TRUE("commit", stk_cache_index_commit_locked(&disk->index, slot, state));
-    stk_cache_index_unlock(&disk->index);
-    after.index = load(-1, before.index_bytes);
-    after.data = load((int)file, before.data_bytes);
-    stoker_cache_close(cache);
-    pages[0] = 0;
-    pages[1] =
-        (uint32_t)((STK_CACHE_INDEX_HEAD_BYTES + slot * sizeof(struct stk_cache_slot)) / PAGE);
-    for (uint32_t mask = 0; mask < 4 * 81; mask++) {
-        for (uint32_t i = 0; i < 2; i++) {
-            store_page(-1, pages[i],
-                       ((mask >> i & 1) ? after.index : before.index) + (size_t)pages[i] * PAGE);
-        }
-        for (uint32_t i = 0, rest = mask / 4; i < DATA_PAGES; i++, rest /= 3) {
-            const uint8_t *from = rest % 3 == 0 ? before.data : rest % 3 == 1 ? NULL : after.data;
-
-            store_page((int)file, first + i, from ? from + ((size_t)first + i) * PAGE : NULL);
-        }
-        check_crash_state(&old, &new, &found);
-    }
-    T_EQ("wrong", found.wrong, 0);
-    /* The first page is the head, which reads do not need. */
-    T_EQ("old, whenever its pages are complete", found.old, 2 * 3);
-    T_EQ("new, whenever its pages are complete", found.new, 2 * 3);
-    stk_free(before.index);
-    stk_free(before.data);
-    stk_free(after.index);
-    stk_free(after.data);
     clear_folder();
 }
 
@@ -715,8 +400,8 @@ int main(void)
     test_disk_failures();
     test_quota();
     test_reports();
-    test_kills(); /* forks: before threads */
-    test_crash_states();
+    test_layouts();
+    test_earlier_layout();
     test_threads();
     test_without_memory();
     return t_finish();

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define MS 1000000ull
@@ -25,6 +24,7 @@ struct stk_shared_limits {
     int fd; /* -1: alone */
     uint32_t member;
     uint32_t held;
+    uint32_t connections_max; /* of this process; the file may be cut */
     pid_t process;
     uint64_t swept_ns;
     char why[200];
@@ -62,6 +62,7 @@ int stk_shared_limits_open(struct stk_shared_limits **limits_out,
     }
     limits->fd = -1;
     limits->process = getpid();
+    limits->connections_max = (uint32_t)stk_min(connections_max, STK_SHARED_LIMITS_LEASES);
     if (options->not_shared) {
         snprintf(limits->why, sizeof limits->why, "disabled by an option");
     } else if (folder && folder[0]) {
@@ -73,7 +74,7 @@ int stk_shared_limits_open(struct stk_shared_limits **limits_out,
         }
     }
     if (status == 0) {
-        join_members(limits, (uint32_t)stk_min(connections_max, STK_SHARED_LIMITS_LEASES));
+        join_members(limits, limits->connections_max);
     }
     if (limits->fd < 0) {
         limits->file = stk_alloc(1, sizeof *limits->file);
@@ -81,8 +82,7 @@ int stk_shared_limits_open(struct stk_shared_limits **limits_out,
             stk_free(limits);
             return stk_fail(error, -ENOMEM, "cannot reach stores", "free memory", "node");
         }
-        atomic_store(&limits->file->members[0].connections_max,
-                     (uint32_t)stk_min(connections_max, STK_SHARED_LIMITS_LEASES));
+        atomic_store(&limits->file->members[0].connections_max, limits->connections_max);
     }
     *limits_out = limits;
     return 0;
@@ -116,8 +116,7 @@ static void join_members(struct stk_shared_limits *limits, uint32_t connections_
             return;
         }
     }
-    munmap(limits->file, sizeof *limits->file);
-    close(limits->fd);
+    stk_shared_limits_file_close(limits->fd, limits->file);
     limits->fd = -1;
     limits->file = NULL;
     snprintf(limits->why, sizeof limits->why, "more than %u processes share",
@@ -136,8 +135,7 @@ void stk_shared_limits_close(struct stk_shared_limits *limits)
             free_member(limits->file, limits->member);
             stk_shared_limits_unlock_member(limits->fd, limits->member);
         }
-        munmap(limits->file, sizeof *limits->file);
-        close(limits->fd);
+        stk_shared_limits_file_close(limits->fd, limits->file);
     }
     stk_free(limits);
 }
@@ -197,7 +195,7 @@ static void sweep(struct stk_shared_limits *limits, uint64_t now_ns)
 
 static void count(const struct stk_shared_limits *limits, uint64_t now_ns, struct usage *usage)
 {
-    uint32_t most = STK_SHARED_LIMITS_LEASES;
+    uint32_t most = limits->connections_max;
 
     *usage = (struct usage){.count = limits->member + 1};
     for (uint32_t i = 0; i < STK_SHARED_LIMITS_LEASES; i++) {
@@ -234,6 +232,8 @@ void stk_shared_limits_request(struct stk_shared_limits *limits, uint32_t connec
 {
     struct stk_shared_limits_member *member = &limits->file->members[limits->member];
 
+    /* Again, as the file may have been cut: then it is zero here. */
+    atomic_store_explicit(&member->connections_max, limits->connections_max, memory_order_relaxed);
     atomic_store_explicit(&member->requested, connections, memory_order_relaxed);
     atomic_store_explicit(&member->requested_ns, now_ns, memory_order_relaxed);
 }

@@ -2,6 +2,8 @@
  * a write to a page that /dev/shm has no memory for would kill the process. */
 #include "storage/throttle/shared_limits_file.h"
 
+#include "io/posix/map_guard.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,6 +25,7 @@ int stk_shared_limits_file_open(const char *folder, int *fd_out,
 {
     char path[512];
     int fd = -1, status = -EAGAIN;
+    struct stat about;
     void *map;
 
     *reason_out = "other processes replace it again and again";
@@ -42,15 +45,29 @@ int stk_shared_limits_file_open(const char *folder, int *fd_out,
         return status;
     }
     map = mmap(NULL, sizeof **file_out, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) {
+    status = map == MAP_FAILED || fstat(fd, &about) < 0 ? -errno : 0;
+    if (status == 0) { /* if the file is cut, this process works alone, without a SIGBUS */
+        status =
+            stk_map_guard_add_writable((struct stk_view){map, sizeof **file_out}, path, &about);
+    }
+    if (status < 0) {
         *reason_out = "it cannot be mapped";
-        status = -errno;
+        if (map != MAP_FAILED) {
+            munmap(map, sizeof **file_out);
+        }
         close(fd);
         return status;
     }
     *fd_out = fd;
     *file_out = map;
     return 0;
+}
+
+void stk_shared_limits_file_close(int fd, struct stk_shared_limits_file *file)
+{
+    stk_map_guard_remove((struct stk_view){(const uint8_t *)file, sizeof *file});
+    munmap(file, sizeof *file);
+    close(fd);
 }
 
 /* Returns -ENOENT if there is no file, -EAGAIN if a damaged file was removed. */

@@ -40,6 +40,8 @@ struct stk_shared_limits_file {
  * success, or -errno and the reason in *reason_out (static). */
 int stk_shared_limits_file_open(const char *folder, int *fd_out,
                                 struct stk_shared_limits_file **file_out, const char **reason_out);
+/* Unmaps and closes it. */
+void stk_shared_limits_file_close(int fd, struct stk_shared_limits_file *file);
 /* Whether `bytes` at head are the head of a file with file_bytes. */
 bool stk_shared_limits_file_is_valid(const void *head, size_t bytes, uint64_t file_bytes);
 #define STK_SHARED_LIMITS_HEAD_BYTES 16u

@@ -469,6 +469,34 @@ static void test_damaged_content(void)
     stk_shared_limits_close(node);
 }
 
+/* Another program cuts the file while it is mapped: the process works alone, within its own limit,
+ * and the next one makes a new file. */
+static void test_cut_while_mapped(void)
+{
+    struct stk_shared_limits *node = open_node(5), *next;
+    struct stk_shared_limits_stats stats;
+    uint64_t now_ns = stk_clock_ns();
+    uint32_t taken = 0;
+
+    stk_shared_limits_request(node, 100, now_ns);
+    T_TRUE("before", stk_shared_limits_acquire(node, now_ns));
+    T_EQ("cut", truncate(file_path, 0), 0);
+    stk_shared_limits_release(node, 1);
+    stk_shared_limits_request(node, 100, now_ns);
+    while (taken < LIMIT && stk_shared_limits_acquire(node, now_ns)) {
+        taken++;
+    }
+    T_EQ("its own limit", taken, 5);
+    stk_shared_limits_get_stats(node, now_ns, &stats);
+    T_EQ("of all", stats.connections, 5);
+    next = open_node(7);
+    T_STR("a new file", stk_shared_limits_note(next), "");
+    stk_shared_limits_get_stats(next, now_ns, &stats);
+    T_EQ("with one member", stats.members, 1);
+    stk_shared_limits_close(next);
+    stk_shared_limits_close(node);
+}
+
 int main(void)
 {
     if (!mkdtemp(folder)) {
@@ -487,6 +515,7 @@ int main(void)
     test_in_its_place();
     test_files();
     test_damaged_content();
+    test_cut_while_mapped();
     unlink(file_path);
     rmdir(folder);
     return t_finish();
