@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import fuse_server
@@ -456,6 +457,42 @@ def test_prewarm_fills_the_share_of_a_node(store, tmp_path):
     for words in (["--node", "2/2"], ["--node", "x"], ["--budget", "1M"],
                   ["--node", "0/2", "--home-groups", "3"], ["--node", "0/2", "--check"]):
         command("prewarm", "--cache", small, *words, url, status=2)
+
+
+def test_killed_prewarm_reads_no_cached_block_again(store, tmp_path):
+    """A prewarm that is killed after a random number of requests, and continued: each run requests
+    only blocks that were not in the cache when it began."""
+    block, shards = 64 << 10, 6
+    for shard in range(shards):
+        path = make.tar(tmp_path / f"s{shard}.tar", [
+            (f"{i}.bin", make.random_bytes(200_000, 10 * shard + i)) for i in range(4)])
+        store.objects["bucket", path.name] = path.read_bytes()
+    folder, url = tmp_path / "c", f"s3://bucket/s{{0..{shards - 1}}}.tar"
+    cache = stoker.Cache(folder, bytes="64MiB", block=block)
+    blocks = sum(-(-len(data) // block) for data in store.objects.values())
+    words = [os.environ["STOKER_COMMAND"], "prewarm", "--cache", folder, "--node", "0/1",
+             "--workers", "2", url]
+    picks, cached, requested, store.pause = random.Random(11), 0, 0, 0.005
+    idle = threading.active_count()
+    for _ in range(5):
+        target = requested + picks.randrange(1, 20)
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+            while sum(store.ranges.values()) < target and process.poll() is None:
+                time.sleep(0.001)
+            process.kill()
+        while threading.active_count() > idle:  # the store reads what the process sent
+            time.sleep(0.001)
+        before, requested = requested, sum(store.ranges.values())
+        assert requested - before <= blocks - cached, store.ranges
+        cached = cache.folders()[0]["blocks"]
+    store.pause = 0
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, timeout=200)
+    assert sum(store.ranges.values()) - requested == blocks - cached
+    assert cache.folders()[0]["blocks"] == blocks
+    with stoker.Engine(cache=cache) as engine:
+        for (_, key), data in store.objects.items():
+            assert read(f"s3://bucket/{key}", engine) == data
+    assert sum(store.ranges.values()) - requested == blocks - cached, "all came from the cache"
 
 
 def test_statistics_say_what_a_cache_saves(store, tmp_path):
