@@ -35,6 +35,8 @@ READERS = re.compile(r"\b(json_load\w*|XML_Parse|msgpack_unpack_next|inflate|ZST
                      r"|BZ2_bzDecompress|lzma_code|jpeg_read_header|png_read_info|WebPDecode)\s*\(")
 HEADER_WORDS = ("Owner", "Threads", "Memory", "Bound")
 FOLDERS = ("include", "src", "python", "scripts", "bench", "examples", ".ci")
+BARE_VALUE = re.compile(r"""(?:Error|_refuse)\(\s*f"((?!unknown|unsupported)[\w.]*(?: \w+)?[ =]?"""
+                        r"""\{[^{}"]*\})"\s*,""")
 SKIPPED = re.compile(r"build.*|\..*venv.*|__pycache__|.*\.egg-info|corpus|results|data")
 EXCEPTIONS = "scripts/tidy-exceptions.txt"
 
@@ -154,6 +156,13 @@ def check_text(source):
         for word in WORD.findall(line) if source.name != "tidy.py" else ():
             yield (number, "word", word.lower(), f"'{word}': use the term of the field, like "
                    f"'{WORDS[word.lower()]}'")
+
+
+def check_messages(source):
+    """An error that only repeats a value does not say what is wrong with it."""
+    for found in BARE_VALUE.finditer(source.text):
+        yield (source.line_at(found.start()), "bare-value", found[1],
+               f"'{found[1]}': say what is wrong with the value")
 
 
 def check_c(source):
@@ -340,6 +349,8 @@ def main():
     sources, findings = list(find_sources(root)), []
     for source in sources:
         for line, rule, name, advice in check_text(source):
+            findings.append(Finding(source.path, line, rule, name, advice))
+        for line, rule, name, advice in check_messages(source) if not source.is_c else ():
             findings.append(Finding(source.path, line, rule, name, advice))
         for line, rule, name, advice in check_c(source) if source.is_c else ():
             findings.append(Finding(source.path, line, rule, name, advice))

@@ -80,7 +80,7 @@ class Ranks:
             raise TimeoutError(
                 f"{who} did not answer while the ranks {what}: {text}",
                 f"rank {self.rank} of {self.count}",
-                f"look at the other ranks; the deadline is {self.timeout:g} s",
+                f"look at the output of the other ranks; the deadline is {self.timeout:g} s",
             ) from error
 
     def gather(self, data: bytes, size: int) -> list[bytes]:
@@ -113,7 +113,9 @@ class Ranks:
             said = _read_text(data)
             if said:
                 raise RankError(
-                    f"rank {rank} failed: {said}", f"rank {self.rank} of {self.count}", "try again"
+                    f"rank {rank} failed: {said}",
+                    f"rank {self.rank} of {self.count}",
+                    f"correct what the error of rank {rank} names, then try again",
                 )
 
     def commit(
@@ -157,7 +159,11 @@ class Ranks:
         if failure is not None:
             raise failure
         if wrong is not None:
-            raise RankError(wrong, f"rank {self.rank} of {self.count}", "save again")
+            raise RankError(
+                wrong,
+                f"rank {self.rank} of {self.count}",
+                "correct what the error of that rank names, then save again",
+            )
 
 
 class _Arrivals:

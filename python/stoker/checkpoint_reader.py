@@ -203,7 +203,9 @@ class Reader:
         """A tensor by its name: number, dtype, shape, bytes. path: of the value in its tree."""
         if name not in self.tensors:
             raise MissingError(
-                "a tensor of the tree is missing", f"'{path}' in '{self.path}'", "use another"
+                "a tensor of the tree is missing",
+                f"'{path}' in '{self.path}'",
+                "use another step or file, or replace its files: 'stoker ckpt repair'",
             )
         return self.tensors[name]
 
@@ -299,7 +301,9 @@ class Reader:
             left -= target.numel()
         if left != 0:
             raise MissingError(
-                "parts of a tensor are missing", f"'{path}' in '{self.path}'", "use another step"
+                "parts of a tensor are missing",
+                f"'{path}' in '{self.path}'",
+                "use another step, or replace its files: 'stoker ckpt repair'",
             )
         return like if type(like).__name__ == "DTensor" else local
 

@@ -220,13 +220,13 @@ class _Agreement:
         flag = torch.tensor([int(mine)], dtype=torch.int32)
         dist = self._ranks.dist
         work = self._ranks.run(
-            "asked for signals",
+            "exchanged signals",
             lambda: dist.all_reduce(flag, dist.ReduceOp.MAX, group=self._group, async_op=True),
         )
         self._before = work, flag
         if before is None:
             return False
-        self._ranks.run("asked for signals", before[0].wait)
+        self._ranks.run("exchanged signals", before[0].wait)
         return bool(before[1].item())
 
 

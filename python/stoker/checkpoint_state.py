@@ -20,7 +20,9 @@ def plain(value: Any) -> Any:
         try:
             return value.item()
         except (ValueError, RuntimeError) as error:
-            raise ArgumentError(f"a metric is no number: {error}", "metrics", "pass one") from None
+            raise ArgumentError(
+                f"a metric is no number: {error}", "metrics", "pass numbers and texts"
+            ) from None
     return value
 
 
@@ -149,7 +151,9 @@ def check_metrics(
     found = check()
     if not isinstance(found, Mapping) or not found:
         raise ArgumentError(
-            f"it returned {found!r}", "check", "return a dict of metrics, such as {'loss': 1.5}"
+            f"check returned {found!r}, not a dict of metrics",
+            "check",
+            "return one such as {'loss': 1.5}",
         )
     for name, value in found.items():
         if name not in saved:

@@ -620,7 +620,8 @@ class Checkpointer:
         return found
 
     def _empty(self) -> EmptyError:
-        return EmptyError("there is no committed step", f"'{os.fsdecode(self._path)}'", "save one")
+        where = f"'{os.fsdecode(self._path)}'"
+        return EmptyError("there is no committed step", where, "check the path, or save one first")
 
     def _rank_of(self, reader: Reader) -> int:
         """Whose numbers and text are read: those of this rank, if there are as many."""

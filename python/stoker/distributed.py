@@ -118,9 +118,9 @@ def _pair(rank: str, size: str) -> tuple[int, int]:
             )
         if not (text.isascii() and text.isdigit()):
             raise ArgumentError(
-                f"{rank}={texts[0]!r} {size}={texts[1]!r}",
+                f"{name}={text!r} is not a number",
                 "the environment",
-                "set both to numbers, or pass rank= and world_size=",
+                f"set {rank} and {size} to numbers, or pass rank= and world_size=",
             )
     return int(str(texts[0])), int(str(texts[1]))
 

@@ -150,11 +150,15 @@ def _member(extensions: Extensions, path: str | None, where: str) -> tuple[str |
         extensions, _, inner = extensions.partition(":")
         if path is not None or not inner:
             raise ArgumentError(
-                f"path {path!r} and {inner!r}", where, "pass one path, as in 'json:width'"
+                f"both path {path!r} and {inner!r} are given",
+                where,
+                "pass one path, as in 'json:width'",
             )
         path = inner
     if path is not None and (not isinstance(path, str) or not path or "\0" in path):
-        raise ArgumentError(f"path {path!r}", where, "pass text such as 'width' or 'a.0.b'")
+        raise ArgumentError(
+                f"path {path!r} is not a path", where, "pass text such as 'width' or 'a.0.b'"
+            )
     return _extensions(extensions, where), path
 
 
@@ -226,14 +230,16 @@ class Image(Field):
         self.exif = exif
         self.exact = exact
         if self.dtype == "uint8" and any(isinstance(t, Normalize) for t in self.transforms):
-            raise ArgumentError("Normalize with dtype uint8", "Image", "use a float dtype")
+            raise ArgumentError(
+                "Normalize cannot return dtype uint8", "Image", "use a float dtype"
+            )
 
     def _native(self, name: str, defaults: Image) -> Native:
         normalised = any(isinstance(transform, Normalize) for transform in self.transforms)
         dtype = self.dtype or defaults.dtype or ("float32" if normalised else "uint8")
         if dtype == "uint8" and normalised:
             raise ArgumentError(
-                "Normalize with dtype uint8", f"field {name!r}", "use a float dtype"
+                "Normalize cannot return dtype uint8", f"field {name!r}", "use a float dtype"
             )
         layout = self.layout or defaults.layout or "NCHW"
         exif = self.exif if self.exif is not None else bool(defaults.exif)
@@ -294,7 +300,7 @@ def _packed(value: Any, code: str, where: str) -> bytes:
         return struct.pack("=" + code, bool(value) if code == "?" else value)
     except (struct.error, TypeError, OverflowError):
         raise ArgumentError(
-            f"default {value!r}", where, "pass a number that fits the field"
+            f"default {value!r} does not fit the field", where, "pass a number that does"
         ) from None
 
 
@@ -375,11 +381,15 @@ class Text(_Inner):
     ) -> None:
         super().__init__(extensions, path, default)
         if default is not None and self.path is not None:
-            raise ArgumentError("default with a path", "Text", "leave one of them out")
+            raise ArgumentError(
+                "default cannot be combined with path", "Text", "leave one of them out"
+            )
         self.errors = errors
         if errors != "strict":
             if self.path is not None:
-                raise ArgumentError(f"errors={errors!r} with a path", "Text", "leave errors out")
+                raise ArgumentError(
+                    f"errors={errors!r} cannot be combined with path", "Text", "leave errors out"
+                )
             self._kind = _stoker.FIELD_BYTES
 
     def _default_bytes(self) -> bytes | None:
@@ -459,10 +469,12 @@ class Array(Field):
         sides = (None,) if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
         for side in sides:
             if side is not None and (isinstance(side, bool) or not 0 < side < 2**31):
-                raise ArgumentError(f"shape {shape!r}", "Array", "pass dimensions of 1 or more")
+                raise ArgumentError(
+                    f"shape {shape!r} is not valid", "Array", "pass dimensions of 1 or more"
+                )
         if not 1 <= len(sides) <= 3:
             raise ArgumentError(
-                f"shape {shape!r}",
+                f"shape {shape!r} has {len(sides)} dimensions",
                 "Array",
                 "pass 1 to 3 dimensions; for one number use Int or Float",
             )
@@ -559,7 +571,7 @@ class Boxes(Field):
         self.extensions, self.path = _member(extensions, path, "Boxes")
         if format not in BOX_FORMATS:
             raise ArgumentError(
-                f"format {format!r}", "Boxes", f"pass one of {', '.join(BOX_FORMATS)}"
+                f"unknown format {format!r}", "Boxes", f"pass one of {', '.join(BOX_FORMATS)}"
             )
         self.labels, self.format, self.follows = labels, format, follows
         self.normalised, self.keep_empty = bool(normalised), bool(keep_empty)
@@ -602,19 +614,19 @@ def resolve(fields: dict[str, Field | str]) -> dict[str, Field]:
     for name, field in fields.items():
         if not isinstance(name, str) or not name or "\0" in name:
             raise ArgumentError(
-                f"a field is named {name!r}", "fields", "pass a name for each field"
+                f"{name!r} is not the name of a field", "fields", "pass text without NUL"
             )
         if isinstance(field, str):
             if field not in WORDS:
                 raise ArgumentError(
-                    f"field {name!r} is {field!r}",
+                    f"field {name!r} has the unknown type {field!r}",
                     "fields",
                     f"pass a field such as Bytes({field!r}), or one of {', '.join(WORDS)}",
                 )
             field = WORDS[field]
         if not isinstance(field, Field):
             raise ArgumentError(
-                f"field {name!r} is {field!r}",
+                f"field {name!r} is not a field but {field!r}",
                 "fields",
                 "pass Image, Label, Int, Float, Bytes, Text, Json, Array, Mask or Boxes",
             )

@@ -29,13 +29,15 @@ class Middle:
         split = fim.split_sample
         if split is not None and not (isinstance(split, str) and split):
             raise ArgumentError(
-                f"split_sample {split!r}", WHERE, "for level='characters' pass its text"
+                f"split_sample {split!r} is not text", WHERE, "for level='characters' pass its text"
             )
         if not isinstance(fim.no_prefix, (str, tuple)) or (
             fim.no_prefix and not isinstance(fim.no_prefix, str)
         ):
             raise ArgumentError(
-                f"no_prefix {fim.no_prefix!r}", WHERE, "for level='characters' pass a text"
+                f"no_prefix {fim.no_prefix!r} is not text",
+                WHERE,
+                "for level='characters' pass a text",
             )
         self._split: tuple[int, str] | None = None
         if split is not None:

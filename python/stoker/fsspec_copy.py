@@ -606,8 +606,8 @@ def _moves(system: Any, old: str, new: str) -> bool:
         system.mv(old, new)
     except NotImplementedError:
         raise UnsupportedError(
-            "this file system cannot move a file to its name, and to write it there would leave "
-            "half of it if it broke off", repr(new), "copy to another one",
+            "the file system cannot rename a file, and an interrupted copy would leave a part under"
+            " the name", repr(new), "copy to another file system",
         ) from None
     except Exception:
         if _info(system, old) is None:

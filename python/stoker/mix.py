@@ -142,7 +142,11 @@ class Mix:
         epoch: int | None = None,
     ) -> None:
         if isinstance(sources, (str, bytes)) or not isinstance(sources, Sequence) or not sources:
-            raise ArgumentError(f"sources is a {type(sources).__name__}", "Mix", "pass a list")
+            raise ArgumentError(
+                f"sources is no list of sources but a {type(sources).__name__}",
+                "Mix",
+                "pass a list with at least one",
+            )
         if sum(given is not None for given in (weights, repeats, counts)) > 1:
             raise ArgumentError(
                 "more than one of weights, repeats and counts is set", "Mix", "pass one of them"
@@ -180,7 +184,7 @@ class Mix:
         except (TypeError, ValueError, ZeroDivisionError):
             numbers = []
         if len(numbers) != len(self.sources) or min(numbers) < 0 or not any(numbers):
-            raise ArgumentError(f"{where} {values!r}", "Mix", _ADVICE)
+            raise ArgumentError(f"{where} {values!r} are not valid", "Mix", _ADVICE)
         return numbers
 
     def _check_inner(self, inner: Any) -> None:
@@ -210,11 +214,11 @@ class Mix:
         try:
             pairs = [(position, weights) for position, weights in changes]
         except (TypeError, ValueError):
-            raise ArgumentError(f"changes {changes!r}", "Mix", advice) from None
+            raise ArgumentError(f"changes {changes!r} are not pairs", "Mix", advice) from None
         for position, weights in pairs:
             place = count(position, "Mix changes", low=1, high=2**62)
             if read and place <= read[-1][0]:
-                raise ArgumentError(f"changes {pairs!r}", "Mix", advice)
+                raise ArgumentError(f"changes {pairs!r} are not in order", "Mix", advice)
             read.append((place, self._numbers(weights, "changes")))
         if read and self.is_counted:
             raise ArgumentError(
@@ -559,7 +563,9 @@ class Mixed:
                 )
         epoch, block = values.get("epoch_samples"), state[_MIX - 1]
         if type(epoch) is not int or not 1 <= epoch <= _WEIGHTS_MAX:
-            raise StateError(f"epoch_samples {epoch!r}", where, "pass what state_dict() returned")
+            raise StateError(
+                f"epoch_samples {epoch!r} is not valid", where, "pass what state_dict() returned"
+            )
         if self.mix.end == "repeat" and epoch != here["epoch_samples"]:
             self.epoch = epoch
         if block != loader._native.state()[_MIX - 1]:

@@ -29,7 +29,9 @@ def pattern_name(pattern: Any, where: str) -> str | None:
     if pattern is not None and not (
         isinstance(pattern, str) and pattern.isprintable()  # so no NUL, and no lone surrogate
     ):
-        raise ArgumentError(f"pattern {pattern!r}", where, "pass text such as 'train-%06d.tar'")
+        raise ArgumentError(
+            f"pattern {pattern!r} is not printable text", where, "pass one like 'train-%06d.tar'"
+        )
     return pattern
 
 

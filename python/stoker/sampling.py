@@ -49,7 +49,7 @@ def _chosen(subset: Any, size: int) -> dict[str, Any]:
         return {"samples": array.array("Q", values)}
     except (TypeError, OverflowError):
         raise ArgumentError(
-            f"subset {subset!r:.80}",
+            f"subset {subset!r:.80} selects no samples",
             WHERE,
             "pass a predicate, a list of ids or keys, or a flag for each sample",
         ) from None
@@ -123,7 +123,7 @@ class Sampling:
             )
         if balance is not None and not isinstance(balance, str):
             raise ArgumentError(
-                f"balance {balance!r}", WHERE, 'pass the name of a column: balance="label"'
+                f"balance {balance!r} is not the name of a column", WHERE, 'pass balance="label"'
             )
         self.stages = self._stages([(0, subset)] if curriculum is None else curriculum)
         self.weights, self.balance, self.replacement = weights, balance, bool(replacement)
@@ -146,7 +146,7 @@ class Sampling:
             stages = []
         if not stages or stages[0][0] != 0:
             raise ArgumentError(
-                f"curriculum {curriculum!r:.80}",
+                f"curriculum {curriculum!r:.80} is not a list of stages",
                 WHERE,
                 "pass pairs (position, subset), the first at 0: [(0, 'size < 9_000'), (300, None)]",
             )
@@ -219,7 +219,9 @@ class Sampling:
             return array.array("d", _plain(weights))
         except TypeError:
             raise ArgumentError(
-                f"weights {weights!r:.80}", WHERE, "pass a column, or a number for each sample"
+                f"weights {weights!r:.80} are not numbers",
+                WHERE,
+                "pass a column, or a number for each sample",
             ) from None
 
     def info(self) -> list[dict[str, Any]]:

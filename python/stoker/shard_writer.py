@@ -144,7 +144,7 @@ class ShardWriter:
     ) -> None:
         where = "ShardWriter"
         if isinstance(classes, (str, bytes)):
-            raise ArgumentError(f"classes {classes!r}", where, "pass a list of names")
+            raise ArgumentError(f"classes {classes!r} is one text", where, "pass a list of names")
         self.engine = engine_of(engine, where)
         self._committed = False
         self._native = _stoker.ShardWriter(

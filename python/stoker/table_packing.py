@@ -563,7 +563,9 @@ def _columns(
     if extra == "rest":
         extra = [name for name in table.columns if name not in used]
     elif isinstance(extra, str):
-        raise ArgumentError(f"extra {extra!r}", "pack_table", "pass a list of columns, or 'rest'")
+        raise ArgumentError(
+            f"extra {extra!r} is not a list of columns", "pack_table", "pass a list, or 'rest'"
+        )
     table.check([*used, *extra])
     return {"image": image, "label": label, "text": text, "extra": list(extra), "key": key}
 
@@ -633,9 +635,11 @@ def pack_table(
     """
     where = "pack_table"
     if on_error not in ("raise", "skip"):
-        raise ArgumentError(f"on_error {on_error!r}", where, "pass 'raise' or 'skip'")
+        raise ArgumentError(f"unknown on_error {on_error!r}", where, "pass 'raise' or 'skip'")
     if fetch is not None and not callable(fetch):
-        raise ArgumentError(f"fetch {fetch!r}", where, "pass a function from URL to bytes")
+        raise ArgumentError(
+            f"fetch {fetch!r} cannot be called", where, "pass a function from URL to bytes"
+        )
     threads = count(threads, f"{where} threads", low=1, high=1024)
     retries = count(io_retries, f"{where} io_retries", high=30)
     rows_max = count(bad_samples_max, f"{where} bad_samples_max", low=1)

@@ -107,7 +107,9 @@ def _fim_options(fim: FIM | None, where: str) -> dict[str, Any]:
     if fim is None:
         return {}
     if not isinstance(fim, FIM):
-        raise ArgumentError(f"fim {fim!r}", where, "pass a stoker.FIM(prefix, suffix, middle)")
+        raise ArgumentError(
+            f"fim {fim!r} is not a FIM", where, "pass a stoker.FIM(prefix, suffix, middle)"
+        )
     if fim.level not in ("tokens", "characters"):
         raise ArgumentError(
             f"unknown fim level {fim.level!r}", where, "pass 'tokens' or 'characters'"
@@ -143,7 +145,9 @@ def _fim_options(fim: FIM | None, where: str) -> dict[str, Any]:
 def _share(fim: FIM, name: str, where: str) -> float:
     value = getattr(fim, name)
     if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ArgumentError(f"fim {name} {value!r}", where, "pass a number from 0 to 1")
+        raise ArgumentError(
+            f"fim {name} {value!r} is not a share", where, "pass a number from 0 to 1"
+        )
     return float(value)
 
 
@@ -171,7 +175,7 @@ def fields_of(
     has Hugging Face's meaning (the model shifts), others are shifted."""
     if not isinstance(labels, (bool, str)) or labels not in LABEL_WORDS:
         raise ArgumentError(
-            f"labels {labels!r}", "labels", "pass True, False, 'model' or 'shifted'"
+            f"unknown value {labels!r}", "labels", "pass True, False, 'model' or 'shifted'"
         )
     places, bounds = _places(rows, positions), -1
     usual = ["input_ids"]
@@ -189,7 +193,9 @@ def fields_of(
     named = len(usual) - bool(flash)
     if names is not None and (isinstance(names, str) or len(names) != named):
         raise ArgumentError(
-            f"names {names!r}", "names", f"pass {named}: one each for {', '.join(usual[:named])}"
+            f"names {names!r} do not fit the fields",
+            "names",
+            f"pass {named}: one each for {', '.join(usual[:named])}",
         )
     used = tuple(usual if names is None else [*names, *usual[named:]])
     if names is None and bounds < 0 and len(usual) <= 2:

@@ -136,7 +136,7 @@ def _filter(interpolation: Any, where: str) -> str:
         number = _FILTERS[value]
     except (KeyError, TypeError):
         raise _refuse(
-            f"interpolation {value!r}", where, "pass 'bilinear', 'bicubic' or 'nearest'"
+            f"unknown interpolation {value!r}", where, "pass 'bilinear', 'bicubic' or 'nearest'"
         ) from None
     return next(name for name, of in _FILTERS.items() if of == number and isinstance(name, str))
 
@@ -144,9 +144,9 @@ def _filter(interpolation: Any, where: str) -> str:
 def _antialias(antialias: Any, interpolation: str, where: str) -> None:
     if antialias is not True and interpolation != "nearest":
         raise _refuse(
-            f"antialias={antialias!r}",
+            f"antialias={antialias!r} is not supported",
             where,
-            "leave it True: resizing without antialiasing is not supported",
+            "leave it True, or use interpolation='nearest'",
         )
 
 

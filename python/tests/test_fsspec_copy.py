@@ -446,7 +446,7 @@ def test_systems_that_replace_nothing(broken, memory, tree, engine, monkeypatch)
         raise NotImplementedError
 
     monkeypatch.setattr(memory, "cp_file", cannot, raising=False)
-    with pytest.raises(stoker.UnsupportedError, match="cannot move"):
+    with pytest.raises(stoker.UnsupportedError, match="cannot rename"):
         stoker.cp(tree, "broken://far/y", recursive=True, engine=engine)
     assert held(memory, "/far") == {"x": b"before"}
 

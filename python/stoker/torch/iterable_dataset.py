@@ -453,7 +453,9 @@ class Samples(Iterator[Any]):
                 )
         slot = state.get("slot")
         if not isinstance(slot, int) or not 0 <= slot < self._batch:
-            raise StateError(f"slot {slot!r}", where, "pass what state_dict() returned")
+            raise StateError(
+                f"slot {slot!r} is not in a batch", where, "pass what state_dict() returned"
+            )
         if self._loader is None:
             self._loader = self._here.take(self._batch, self._options)
         self._load(self._loader, state)

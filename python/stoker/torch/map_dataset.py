@@ -84,7 +84,7 @@ class MapDataset(Source, torch.utils.data.Dataset[Any]):
     ) -> None:
         for name, advice in _NOT_OURS.items():
             if name in options:
-                raise ArgumentError(f"{name}=", "MapDataset", advice)
+                raise ArgumentError(f"{name}= is not supported here", "MapDataset", advice)
         self._store_arguments(
             "MapDataset",
             source,

@@ -355,7 +355,9 @@ class StorageReader(_Place, _Reader):
         key = (index.fqn, offsets if offsets is not None else (0,) * len(item.lengths))
         if key not in self._places:
             raise MissingError(
-                "a part of a tensor is missing", f"'{index.fqn}' at {key[1]}", "use another one"
+                "a part of a tensor is missing",
+                f"'{index.fqn}' at {key[1]}",
+                "use another checkpoint",
             )
         return self._reader.rows(
             self._places[key], item.storage_offsets, tuple(item.lengths), target, index.fqn

@@ -95,7 +95,7 @@ class Source:
         """Checks and stores them. engine, dataset: options, with their names in messages."""
         for name, advice in _NOT_HERE.items():
             if name in options:
-                raise ArgumentError(f"{name}=", where, advice)
+                raise ArgumentError(f"{name}= is not supported here", where, advice)
         output = options["output"]
         if output not in OUTPUTS:
             raise ArgumentError(
@@ -114,7 +114,7 @@ class Source:
         for name, (_, given) in (("engine", engine), ("dataset", dataset)):
             if given is not None and not isinstance(given, Mapping):
                 raise ArgumentError(
-                    f"{name} {given!r}",
+                    f"{name} {given!r} is not a dict of options",
                     where,
                     "pass its options as a dict: each worker opens its own",
                 )
