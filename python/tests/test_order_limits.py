@@ -210,11 +210,11 @@ def test_the_limit_of_epochs():
                                    ["--simulate"]], ids=str)
 def test_options_without_effect(query):
     words = ["order", "--samples", 100, "--batch", 10]
-    assert "--labels goes with" in run(*words, *query, "--labels", "/no/such", status=2)
+    assert "--labels applies to" in run(*words, *query, "--labels", "/no/such", status=2)
     for more in (["--scenario", "8x2"], ["--world-sizes", "1"], ["--random-runs", 1]):
         if query != ["--verify"]:
-            assert "without --verify" in run(*words, *query, *more, status=2)
-            assert "without --verify" in run(*words, *more, status=2)
+            assert "need --verify" in run(*words, *query, *more, status=2)
+            assert "need --verify" in run(*words, *more, status=2)
 
 
 def test_costs_of_a_full_order(data):

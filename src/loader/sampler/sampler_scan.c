@@ -325,7 +325,8 @@ int stk_sampler_scan_finish(struct stoker_sampler *sampler, struct stoker_error 
 
     stk_subset_freeze(subset);
     if (status == 0 && subset->count == 0) {
-        status = stk_fail(error, STOKER_ERROR_EMPTY, "no sample is chosen", "choose others",
+        status = stk_fail(error, STOKER_ERROR_EMPTY, "no sample is chosen",
+                          "change the subset: 'stoker sample' counts the samples",
                           "0 of %llu samples", (unsigned long long)sampler->chooser.sample_count);
     }
     if (status == 0 && is_weighted(sampler)) {

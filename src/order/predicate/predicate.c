@@ -398,7 +398,7 @@ static int parse_test(struct parser *parser, uint32_t *node_out)
     if (accept_word(parser, "is")) {
         is_not = accept_word(parser, "not");
         if (!accept_word(parser, "none") && !accept_word(parser, "None")) {
-            return fail_syntax(parser, "'is' wants none, or not none");
+            return fail_syntax(parser, "'is' takes none, or not none");
         }
         *node_out =
             add_node(parser, (struct stk_predicate_node){.kind = NODE_NONE, .operand = operand});
@@ -408,7 +408,7 @@ static int parse_test(struct parser *parser, uint32_t *node_out)
             return parse_chain(parser, operand, node_out);
         }
         if (is_not && !accept_word(parser, "in")) {
-            return fail_syntax(parser, "'in' is missing behind 'not'");
+            return fail_syntax(parser, "'in' is missing after 'not'");
         }
         status = parse_list(parser, operand, node_out);
     }

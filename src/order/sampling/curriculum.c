@@ -163,8 +163,9 @@ static int init_stage(struct stk_curriculum *stages, const struct stk_curriculum
     *item = (struct stk_curriculum_item){.first = stage->first, .rule = stage->rule};
     item->count = stage->rule.subset ? stage->rule.subset->count : order.sample_count;
     if (item->count == 0) {
-        return stk_fail(error, STOKER_ERROR_EMPTY, "no sample is chosen", "choose others",
-                        "stage %u", number);
+        return stk_fail(error, STOKER_ERROR_EMPTY, "no sample is chosen",
+                        "change the subset: 'stoker sample' counts the samples", "stage %u",
+                        number);
     }
     if (item->count > STK_CURRICULUM_POSITIONS_MAX / stages->times) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many samples for so many repeats",

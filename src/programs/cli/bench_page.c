@@ -199,7 +199,7 @@ static void write_rows(FILE *out, const struct bench_sweep *sweep)
     char size[TERM_NUMBER_BYTES];
 
     fprintf(out, "<table><tr><th>size<th>at once<th>requests<th>failed<th>MB/s<th>requests/s"
-                 "<th>first byte p50 ms<th>p90<th>p99<th>whole p50 ms<th>p90<th>p99"
+                 "<th>first byte p50 ms<th>p90<th>p99<th>last byte p50 ms<th>p90<th>p99"
                  "<th>CPU s a GB</tr>\n");
     for (uint32_t i = 0; i < sweep->cell_count; i++) {
         const struct bench_cell *cell = &sweep->cells[i];

@@ -555,7 +555,7 @@ static void report(const struct bench_sweep *sweep)
                (double)put->objects / put->seconds);
     }
     printf("\n%10s %8s %9s %9s %9s   %-22s   %-22s %9s\n", "size", "at once", "MB/s", "req/s",
-           "requests", "first byte ms 50/90/99", "whole ms 50/90/99", "CPU s/GB");
+           "requests", "first byte ms 50/90/99", "last byte ms 50/90/99", "CPU s/GB");
     for (uint32_t i = 0; i < sweep->cell_count; i++) {
         const struct bench_cell *cell = &sweep->cells[i];
         double seconds = cell->seconds > 0 ? cell->seconds : 1;

@@ -71,7 +71,8 @@ static int setup_open(struct order_setup *setup, const struct args *args)
     setup->info.struct_size = sizeof setup->info;
     if (args->path_count > 0) {
         if (args->samples) {
-            return term_usage("order", "a path and --samples", NULL, "use one of them");
+            return term_usage("order", "PATH and --samples exclude each other", NULL,
+                              "use one of them");
         }
         status = order_open_sources(args, &setup->engine, &setup->dataset);
         if (status != EXIT_FINE) {
@@ -112,12 +113,12 @@ static int check_queries(const struct args *args)
                           "--at");
     }
     if (args->labels_path && queries > 0) {
-        return term_usage("order", "--labels goes with the report only", args->labels_path,
+        return term_usage("order", "--labels applies to the report only", args->labels_path,
                           "leave out --at, --find, --diff, --verify and --simulate");
     }
     if (!args->verify && (args->scenario || args->world_sizes || args->random_runs)) {
-        return term_usage("order", "an option of --verify without --verify", NULL,
-                          "add --verify to --scenario, --world-sizes and --random-runs");
+        return term_usage("order", "--scenario, --world-sizes and --random-runs need --verify",
+                          NULL, "add --verify, or leave them out");
     }
     if (args->epochs > EPOCHS_MAX || args->epochs > UINT64_MAX - args->epoch) {
         return term_usage("order", "too many epochs", NULL,

@@ -111,7 +111,8 @@ int order_mix_open(struct order_setup *setup, const struct args *args)
     setup->has_mix = false;
     if (!args->mix) {
         return args->mix_end || args->mix_epoch || args->single_source_steps
-                   ? term_usage("order", "a setting of a mix without --mix", NULL,
+                   ? term_usage("order",
+                                "--mix-end, --mix-epoch and --single-source-steps need --mix", NULL,
                                 "add --mix with a weight for each PATH, like --mix 3,2,1")
                    : EXIT_FINE;
     }

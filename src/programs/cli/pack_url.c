@@ -145,7 +145,7 @@ static int check_empty(struct pack_url *self)
     status = find_first(self, below, info, &error);
     if (status == 1) {
         snprintf(below, sizeof below, "%s/%s", self->url, info->name);
-        status = fail(EEXIST, "there are objects already", below,
+        status = fail(EEXIST, "the prefix has objects already", below,
                       "use another prefix, remove it (stoker rm -r), or repeat the settings of the "
                       "unfinished run to continue it");
     } else if (status == -ENOENT) {

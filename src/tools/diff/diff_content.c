@@ -242,7 +242,7 @@ static int add_pieces(struct bytes *bytes, uint64_t offset, uint64_t size,
             status = stk_shard_stream_read(bytes->stream, offset, bytes->piece, part, &got, error);
         } else {
             int64_t result = stk_io_read_wait(bytes->reader.file, offset, bytes->piece, part);
-            status = result < 0 ? stk_fail(error, (int)result, "cannot read",
+            status = result < 0 ? stk_fail(error, (int)result, "cannot read a member",
                                            "check the disk and the kernel's log (dmesg)", "%s",
                                            stoker_status_text((int)result))
                                 : 0;
