@@ -4,12 +4,12 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/thread.h"
 #include "io/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define GROW_MIN 64u
 
@@ -25,11 +25,11 @@ struct stoker_cache_report {
 
 static int check_process(const struct stoker_cache *cache, struct stoker_error *error)
 {
-    return cache->pid == getpid()
+    return cache->pid == stk_process_id()
                ? 0
                : stk_fail(error, STOKER_ERROR_FORKED, "the cache was opened in another process",
                           "open it after fork, or start processes by spawn",
-                          "process %ld, opened in %ld", (long)getpid(), (long)cache->pid);
+                          "process %ld, opened in %ld", (long)stk_process_id(), (long)cache->pid);
 }
 
 int stoker_cache_folder(struct stoker_cache *cache, size_t number,

@@ -4,11 +4,11 @@
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/thread.h"
 #include "base/xxh3.h"
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #define IDENTITY "stoker node cache 1"
 
@@ -59,7 +59,7 @@ int stk_cache_open_with(struct stoker_cache **cache_out, const struct stoker_cac
         return stk_fail_memory(error, "node cache");
     }
     atomic_init(&cache->users, 1);
-    cache->pid = getpid();
+    cache->pid = stk_process_id();
     cache->block_bytes = options.block_bytes;
     stk_cache_futures_init(&cache->futures, -1);
     disk.futures = &cache->futures;

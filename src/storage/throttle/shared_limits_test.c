@@ -271,8 +271,7 @@ static void test_killed_in_a_pace(void)
     (void)stk_shared_limits_record(node, 99, now_ns, now_ns + 401 * MS, true);
     T_TRUE("then it is",
            stk_shared_limits_record(node, 99, now_ns, now_ns + 402 * MS, false).throttled);
-    munmap(file, sizeof *file);
-    close(fd);
+    stk_shared_limits_file_close(fd, file);
     close(pipe_ends[0]);
     close(pipe_ends[1]);
     stk_shared_limits_close(node);
