@@ -23,16 +23,34 @@ static int fail_hash(const struct stk_checkpoint_file *file, uint64_t offset,
     return STOKER_ERROR_CORRUPT;
 }
 
+/* Hashes the leaves of a block, which begins at a multiple of BLOCK_BYTES. Returns how many there
+ * are. *first_out: number of the first one. */
+static size_t hash_leaves(const struct stk_safetensors *layout, uint64_t begin,
+                          const uint8_t *block, uint64_t bytes, uint8_t digests[LEAVES][32],
+                          uint64_t *first_out)
+{
+    struct stk_sha256_message messages[LEAVES];
+    uint64_t at = stk_max(begin, layout->header_bytes);
+    size_t count = 0;
+
+    *first_out = (at - layout->header_bytes) / LEAF_BYTES;
+    for (; at < begin + bytes; at += LEAF_BYTES, count++) {
+        messages[count] = (struct stk_sha256_message){
+            block + (at - begin), stk_min(LEAF_BYTES, begin + bytes - at), digests[count]};
+    }
+    stk_sha256_many(messages, count);
+    return count;
+}
+
 /* Verifies a block of a file, which begins at a multiple of BLOCK_BYTES: its leaves are complete,
  * and the header in the first block has the root that was read before. */
 static int verify_block(const struct stk_checkpoint_file *file, uint64_t begin,
                         const uint8_t *block, uint64_t bytes, struct stoker_error *error)
 {
     const struct stk_safetensors *layout = &file->layout;
-    struct stk_sha256_message messages[LEAVES];
     uint8_t digests[LEAVES][32];
-    uint64_t at = stk_max(begin, layout->header_bytes), first, head = 8 + 32;
-    size_t count = 0;
+    uint64_t first, head = 8 + 32;
+    size_t count;
 
     if (layout->leaf_bytes == 0) {
         return 0;
@@ -45,12 +63,7 @@ static int verify_block(const struct stk_checkpoint_file *file, uint64_t begin,
             return fail_hash(file, 0, error);
         }
     }
-    first = at < begin + bytes ? (at - layout->header_bytes) / LEAF_BYTES : 0;
-    for (; at < begin + bytes; at += LEAF_BYTES, count++) {
-        messages[count] = (struct stk_sha256_message){
-            block + (at - begin), stk_min(LEAF_BYTES, begin + bytes - at), digests[count]};
-    }
-    stk_sha256_many(messages, count);
+    count = hash_leaves(layout, begin, block, bytes, digests, &first);
     for (size_t i = 0; i < count; i++) {
         if (memcmp(digests[i], layout->leaves + (first + i) * 32, 32) != 0) {
             return fail_hash(file, layout->header_bytes + (first + i) * LEAF_BYTES, error);
@@ -66,21 +79,18 @@ static int merge_block(struct stk_file_copy *copy, uint64_t begin, uint8_t *bloc
 {
     const struct stk_safetensors *layout = &copy->file->layout;
     int64_t got = stk_io_read_wait(copy->damaged, begin, block, bytes);
-    uint64_t at = begin, end = begin + bytes;
+    uint64_t at = begin, end = begin + bytes, first;
+    uint8_t digests[LEAVES][32];
+    size_t count = hash_leaves(layout, begin, block, got > 0 ? (uint64_t)got : 0, digests, &first);
     int status = 0;
 
     while (status == 0 && at < end) {
         bool header = at < layout->header_bytes;
         uint64_t next = header ? stk_min(layout->header_bytes, end) : stk_min(at + LEAF_BYTES, end);
-        bool right = false;
+        uint64_t leaf = header ? 0 : (at - layout->header_bytes) / LEAF_BYTES;
+        bool right = !header && leaf - first < count &&
+                     memcmp(digests[leaf - first], layout->leaves + leaf * 32, 32) == 0;
 
-        if (!header && got > 0 && next <= begin + (uint64_t)got) {
-            uint8_t digest[32];
-
-            stk_sha256_one(block + (at - begin), next - at, digest);
-            right = memcmp(digest, layout->leaves + (at - layout->header_bytes) / LEAF_BYTES * 32,
-                           32) == 0;
-        }
         if (!right) {
             status = stk_checkpoint_read(copy->source, copy->file, at, block + (at - begin),
                                          next - at, error);
