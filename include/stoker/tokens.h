@@ -26,8 +26,9 @@ struct stoker_tokens_options {
                                  those in use are decompressed */
     size_t path_count;
     uint32_t dtype;       /* of raw files: an integer type; default 0: no raw files */
-    uint64_t cache_bytes; /* of decompressed frames; default: 512 MiB, or a quarter of the memory
-                             budget if that is less. One frame is always allowed */
+    uint64_t cache_bytes; /* of decompressed frames, and of ranges of files behind URLs. Default:
+                             for frames 512 MiB, or a quarter of the memory budget if that is
+                             less; for ranges half of the budget. One of each is always allowed */
     /* Without paths: number of tokens that the caller has elsewhere (text that is tokenised on
      * demand, of which only the counts are known), and an identity that tells them from others.
      * Batches of windows of them have no field: the ids say which windows are due. */

@@ -39,10 +39,11 @@ class Tokens(Portable):
 
     Args:
         source: a file or URL, a glob (``"fineweb/train_*.bin"``), braces (``"{00..09}.npy"``), or a
-            list of them. A URL is read into memory.
+            list of them. Files behind URLs are read by ranges.
         stored: dtype of raw files: ``"uint16"``, ``"uint32"`` ..., or an object of NumPy.
-        cache: bytes of cached decompressed frames. Default: 512 MiB, at most a quarter of the
-            memory budget.
+        cache: bytes of cached decompressed frames, and of cached ranges of files behind URLs.
+            Default: for frames 512 MiB, at most a quarter of the memory budget; for ranges half
+            of it.
         vocab: number of token ids of the model: a token that is negative or not below it raises
             FormatError, for example if ``stored=`` is not the dtype of the file.
         engine: default: the process's engine.

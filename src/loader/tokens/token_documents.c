@@ -9,6 +9,8 @@
 /* Tokens of one round of the search, and of one read. */
 #define ROUND_TOKENS (4u << 20)
 #define READ_TOKENS 4096u
+/* Bytes that the search requests of a remote file where they were not prefetched. */
+#define SEARCH_UNIT_BYTES 131072u
 
 uint64_t stk_token_ends_find(const uint64_t *ends, uint64_t count, uint64_t value)
 {
@@ -80,6 +82,19 @@ static int read_part(const struct search *search, uint64_t at, uint64_t count, u
     return 0;
 }
 
+static void prefetch_round(const struct search *search, uint64_t at, uint64_t end)
+{
+    const struct stk_token_set_file *file = &search->tokens->files[search->file];
+    uint64_t width = stk_token_bytes(file->run.dtype);
+
+    if (file->remote.file) {
+        (void)stk_token_set_prefetch(search->tokens, search->file,
+                                     &(struct stk_range_wish){.offset = at * width,
+                                                              .bytes = (end - at) * width,
+                                                              .end = file->run.count * width});
+    }
+}
+
 static int search_round(void *context, uint64_t round, struct stoker_error *error)
 {
     const struct search *search = context;
@@ -89,6 +104,7 @@ static int search_round(void *context, uint64_t round, struct stoker_error *erro
     uint64_t found_max = cuts ? search->sums[round + 1] - search->sums[round] : UINT64_MAX;
     int64_t tokens[READ_TOKENS];
 
+    prefetch_round(search, at, end);
     for (uint64_t part; at < end; at += part) {
         int status = read_part(search, at, end - at, &part, tokens, error);
 
@@ -172,7 +188,11 @@ static int open_file(struct stk_token_documents *documents, uint32_t i, bool has
         return status;
     }
     if (!has_index) {
+        struct stk_range_cache *cache = documents->tokens->range_cache;
+
+        stk_range_cache_set_unit_min(cache, SEARCH_UNIT_BYTES);
         status = search_file(documents, i, eod, &count, error);
+        stk_range_cache_set_unit_min(cache, 0);
     }
     documents->count += count;
     documents->ends[i] = documents->count;

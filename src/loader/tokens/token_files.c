@@ -1,4 +1,4 @@
-/* Token files: detects their kind, maps and reads them. */
+/* Token files: detects their kind, maps or opens them, and reads them. */
 #include "base/mem.h"
 #include "base/text/text_match.h"
 #include "loader/tokens/token_set.h"
@@ -15,6 +15,10 @@
  * data. */
 #define IDENTITY_BYTES 4096u
 #define FRAME_CACHE_BYTES_MAX (512ull << 20)
+/* The ranges of remote files take this part of the budget: they are the window of the order. */
+#define RANGE_CACHE_PART 2u
+#define HEAD_UNIT_BYTES 131072u /* requested at open: STK_TOKEN_HEAD_BYTES, rounded up */
+#define ZSTD_MAGIC_BYTES 4u
 
 /* Adds the path to an error. Returns status. */
 static int located(struct stoker_error *error, const char *path, int status)
@@ -23,30 +27,53 @@ static int located(struct stoker_error *error, const char *path, int status)
     return status;
 }
 
-/* Maps an entire file. Open reads both ends: they are prefetched, since each page fault would read
- * megabytes around it. */
-static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
-               struct stoker_error *error)
+static int fail_folder(const char *path, int status, struct stoker_error *error)
 {
-    struct stk_file *file = NULL;
-    int status = stk_io_open_file(io, path, &file, error);
-
-    if (status == 0) {
-        status = stk_io_map(io, file, view_out, error);
-        stk_io_close_file(file);
+    if (status != -EISDIR) {
+        return status;
     }
-    if (status == -EISDIR) {
-        stk_fail(error, status, "a folder is no token file",
-                 "name its files, or a glob, like 'FOLDER/*.bin'", "tokens");
-        return located(error, path, status);
-    }
-    if (status == 0) {
-        uint64_t end = stk_min(view_out->bytes, IDENTITY_BYTES);
+    stk_fail(error, status, "a folder is no token file",
+             "name its files, or a glob, like 'FOLDER/*.bin'", "tokens");
+    return located(error, path, status);
+}
 
+/* Maps an entire file. Open reads both ends: they are prefetched, since each page fault would read
+ * megabytes around it. A map of a remote file is memory of the budget. */
+static int map_open_file(struct stoker_tokens *tokens, struct stk_file *file, const char *path,
+                         struct stk_view *view_out, struct stoker_error *error)
+{
+    struct stk_io *io = tokens->engine->io;
+    struct stk_stat about = {0};
+    uint64_t end;
+    int status = 0;
+
+    if (stk_io_is_url(path)) {
+        status = stk_io_stat_file(file, &about, error);
+        status = status < 0 ? status
+                            : stk_engine_reserve(tokens->engine, about.bytes, 0,
+                                                 "a remote file that is read completely", error);
+        tokens->reserved += status == 0 ? about.bytes : 0;
+    }
+    status = status < 0 ? status : stk_io_map(io, file, view_out, error);
+    if (status == 0) {
+        end = stk_min(view_out->bytes, IDENTITY_BYTES);
         stk_io_map_prefetch(io, (struct stk_view){view_out->data, end});
         stk_io_map_prefetch(io, (struct stk_view){view_out->data + view_out->bytes - end, end});
     }
     return status;
+}
+
+static int map(struct stoker_tokens *tokens, const char *path, struct stk_view *view_out,
+               struct stoker_error *error)
+{
+    struct stk_file *file = NULL;
+    int status = stk_io_open_file(tokens->engine->io, path, &file, error);
+
+    if (status == 0) {
+        status = map_open_file(tokens, file, path, view_out, error);
+        stk_io_close_file(file);
+    }
+    return fail_folder(path, status, error);
 }
 
 static bool is_file(struct stk_io *io, const char *path)
@@ -85,13 +112,60 @@ static bool find_megatron(struct stk_io *io, const char *path,
     return true;
 }
 
-/* Maps the file of the tokens, and finds the frames of a compressed one. */
+static int open_range_cache(struct stoker_tokens *tokens, struct stoker_error *error)
+{
+    return tokens->range_cache ? 0
+                               : stk_range_cache_open(&tokens->range_cache, tokens->engine,
+                                                      tokens->range_bytes_max, error);
+}
+
+/* Reads the first bytes of a remote file, which has them. */
+static int read_start(struct stoker_tokens *tokens, const struct stk_token_set_file *file,
+                      uint8_t *out, size_t bytes, struct stoker_error *error)
+{
+    struct stk_range_wish wish = {.bytes = bytes, .unit = HEAD_UNIT_BYTES};
+
+    return stk_range_cache_read(tokens->range_cache, &file->remote, &wish, out, error);
+}
+
+/* Opens a file of tokens behind a URL, which is read by ranges; a compressed one is mapped. */
+static int open_remote(struct stoker_tokens *tokens, struct stk_token_set_file *file,
+                       const char *path, struct stoker_error *error)
+{
+    uint8_t magic[ZSTD_MAGIC_BYTES];
+    struct stk_view head = {magic, 0};
+    struct stk_stat about = {0};
+    struct stk_file *opened = NULL;
+    int status = open_range_cache(tokens, error);
+
+    status = status < 0 ? status : stk_io_open_file(tokens->engine->io, path, &opened, error);
+    if (status < 0) {
+        return fail_folder(path, status, error);
+    }
+    file->remote = (struct stk_range_file){
+        .file = opened, .path = file->path, .number = (uint32_t)(file - tokens->files)};
+    status = stk_io_stat_file(opened, &about, error);
+    file->remote.bytes = about.bytes;
+    head.bytes = stk_min(about.bytes, sizeof magic);
+    if (status == 0) { /* the range of the head, which is read next if it is not compressed */
+        status = read_start(tokens, file, magic, head.bytes, error);
+    }
+    if (status == 0 && stk_zstd_frames_detect(head)) {
+        status = map_open_file(tokens, opened, path, &file->view, error);
+        file->remote.file = NULL;
+        stk_io_close_file(opened);
+    }
+    return status;
+}
+
+/* Maps the file of the tokens, or opens a remote one, and finds the frames of a compressed one. */
 static int map_tokens(struct stoker_tokens *tokens, struct stk_token_set_file *file,
                       const char *path, struct stoker_error *error)
 {
-    int status = map(tokens->engine->io, path, &file->view, error);
+    int status = stk_io_is_url(path) ? open_remote(tokens, file, path, error)
+                                     : map(tokens, path, &file->view, error);
 
-    if (status == 0 && stk_zstd_frames_detect(file->view)) {
+    if (status == 0 && !file->remote.file && stk_zstd_frames_detect(file->view)) {
         file->compressed = true;
         file->zstd_file.view = file->view;
         file->zstd_file.first_frame = tokens->frames;
@@ -104,24 +178,40 @@ static int map_tokens(struct stoker_tokens *tokens, struct stk_token_set_file *f
 static int open_megatron(struct stoker_tokens *tokens, struct stk_token_set_file *file,
                          const char *idx, const char *bin, struct stoker_error *error)
 {
-    int status = map(tokens->engine->io, idx, &file->idx, error);
+    int status = map(tokens, idx, &file->idx, error);
 
     status = status < 0 ? status : map_tokens(tokens, file, bin, error);
     if (status < 0) {
         return located(error, file->idx.data ? bin : idx, status);
     }
-    struct stk_view data =
-        file->compressed ? (struct stk_view){NULL, file->zstd_file.frames.out_bytes} : file->view;
+    struct stk_view data = file->view;
 
+    if (!stk_token_set_is_mapped(file)) {
+        data = (struct stk_view){NULL, file->compressed ? file->zstd_file.frames.out_bytes
+                                                        : file->remote.bytes};
+    }
     status = stk_megatron_open(&file->set, file->idx, data, error);
     file->run = file->set.run;
     return status < 0 ? located(error, idx, status) : 0;
 }
 
-/* Detects the kind of a compressed file by its first bytes. */
-static int open_compressed(struct stk_token_set_file *file, uint32_t dtype,
-                           struct stoker_error *error)
+/* Reads the first bytes of a file that is not mapped. Sets *got_out, which is less than `bytes` at
+ * the end of the file. */
+static int read_head(struct stoker_tokens *tokens, const struct stk_token_set_file *file,
+                     uint8_t *head, size_t bytes, size_t *got_out, struct stoker_error *error)
 {
+    if (file->compressed) {
+        return stk_zstd_frames_read_head(file->view, head, bytes, got_out, error);
+    }
+    *got_out = stk_min(bytes, file->remote.bytes);
+    return read_start(tokens, file, head, *got_out, error);
+}
+
+/* Detects the kind of a compressed or remote file by its first bytes. */
+static int open_by_head(struct stoker_tokens *tokens, struct stk_token_set_file *file,
+                        uint32_t dtype, struct stoker_error *error)
+{
+    uint64_t file_bytes = file->compressed ? file->zstd_file.frames.out_bytes : file->remote.bytes;
     uint8_t *head = stk_alloc(STK_TOKEN_HEAD_BYTES, 1);
     size_t got;
     int status;
@@ -129,10 +219,10 @@ static int open_compressed(struct stk_token_set_file *file, uint32_t dtype,
     if (!head) {
         return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "the head");
     }
-    status = stk_zstd_frames_read_head(file->view, head, STK_TOKEN_HEAD_BYTES, &got, error);
+    status = read_head(tokens, file, head, STK_TOKEN_HEAD_BYTES, &got, error);
     if (status == 0) {
         status = stk_tokens_open_head(&file->run, &file->data_at, (struct stk_view){head, got},
-                                      file->zstd_file.frames.out_bytes, dtype, error);
+                                      file_bytes, dtype, error);
     }
     stk_free(head);
     return status;
@@ -144,8 +234,9 @@ static int open_run(struct stoker_tokens *tokens, struct stk_token_set_file *fil
     int status = map_tokens(tokens, file, file->path, error);
 
     if (status == 0) {
-        status = file->compressed ? open_compressed(file, dtype, error)
-                                  : stk_tokens_open_any(&file->run, file->view, dtype, error);
+        status = stk_token_set_is_mapped(file)
+                     ? stk_tokens_open_any(&file->run, file->view, dtype, error)
+                     : open_by_head(tokens, file, dtype, error);
     }
     return status < 0 ? located(error, file->path, status) : 0;
 }
@@ -170,28 +261,47 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_set_file *fi
     if (status == 0) {
         tokens->tokens += file->run.count; /* all files are mapped: the sum cannot wrap */
         tokens->documents += file->set.document_count;
-        tokens->bytes += file->view.bytes;
+        tokens->bytes += file->remote.file ? file->remote.bytes : file->view.bytes;
     }
     return status;
 }
 
 /* ---- reading ---- */
 
+bool stk_token_set_prefetch(const struct stoker_tokens *tokens, uint32_t number,
+                            const struct stk_range_wish *given)
+{
+    const struct stk_token_set_file *file = &tokens->files[number];
+    struct stk_range_wish wish = *given;
+
+    if (file->compressed) {
+        return stk_frame_cache_prefetch(tokens->frame_cache, &file->zstd_file,
+                                        file->data_at + wish.offset, wish.bytes);
+    }
+    wish.offset += file->data_at;
+    wish.begin += file->data_at;
+    wish.end += file->data_at;
+    return stk_range_cache_prefetch(tokens->range_cache, &file->remote, &wish);
+}
+
 int stk_token_set_read_stored(const struct stoker_tokens *tokens, uint32_t number, uint64_t offset,
                               uint64_t bytes, uint8_t *out, struct stoker_error *error)
 {
     const struct stk_token_set_file *file = &tokens->files[number];
+    struct stk_range_wish wish = {.offset = file->data_at + offset, .bytes = bytes};
     int status;
 
     if (bytes == 0) {
         return 0;
     }
-    if (!file->compressed) {
+    if (stk_token_set_is_mapped(file)) {
         memcpy(out, file->run.data + offset, bytes);
         return 0;
     }
-    status = stk_frame_cache_read(tokens->frame_cache, &file->zstd_file, file->data_at + offset,
-                                  bytes, out, error);
+    status = file->compressed
+                 ? stk_frame_cache_read(tokens->frame_cache, &file->zstd_file, wish.offset, bytes,
+                                        out, error)
+                 : stk_range_cache_read(tokens->range_cache, &file->remote, &wish, out, error);
     return status < 0 ? located(error, file->path, status) : 0;
 }
 
@@ -258,7 +368,7 @@ int stk_token_set_read_any(const struct stoker_tokens *tokens, uint32_t number, 
     if (count == 0) {
         return 0;
     }
-    if (file->compressed) {
+    if (!stk_token_set_is_mapped(file)) {
         /* Stored tokens are at the end of the buffer, so that widening does not overwrite tokens
          * not read yet. */
         uint64_t bytes = count * stk_token_bytes(run.dtype);
@@ -428,6 +538,8 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
         return status;
     }
     tokens->vocab_size = options.vocab_size;
+    tokens->range_bytes_max =
+        options.cache_bytes ? options.cache_bytes : engine->budget.bytes_max / RANGE_CACHE_PART;
     while (status == 0 && tokens->file_count < options.path_count) {
         uint32_t i = tokens->file_count++;
 
@@ -472,13 +584,18 @@ void stk_token_set_release(struct stoker_tokens *tokens)
         return;
     }
     stk_frame_cache_close(tokens->frame_cache);
+    stk_range_cache_close(tokens->range_cache);
     for (uint32_t i = 0; i < tokens->file_count; i++) {
         stk_zstd_frames_close(&tokens->files[i].zstd_file.frames);
         stk_io_unmap(engine->io, tokens->files[i].view);
         stk_io_unmap(engine->io, tokens->files[i].idx);
+        if (tokens->files[i].remote.file) {
+            stk_io_close_file(tokens->files[i].remote.file);
+        }
         stk_free(tokens->files[i].path);
         stk_free(tokens->files[i].data_path);
     }
+    stk_budget_release(&engine->budget, tokens->reserved);
     stk_free(tokens->files);
     stk_free(tokens);
     stk_engine_release(engine);

@@ -11,8 +11,40 @@
 
 /* Separates the random numbers of fill in the middle from those of the order. */
 #define FIM_KEY 0x66696d2d746f6b65ull
+/* Ranks that may share blocks of remote files, each of which they all request completely. */
+#define DENSE_RANKS 2u
+/* Ranges of remote files that the part of their cache for one window has space for. */
+#define UNITS_MIN 8u
 
 /* ---- open and close ---- */
+
+/* Returns the unit of ranges of remote files. Blocks of the order are requested completely if the
+ * cache has space for this window and for the next one, and the rank reads most samples of a block.
+ * Else a block would be requested again for other samples: then 0, only the samples are. */
+static uint32_t range_unit(const struct stk_token_samples *samples,
+                           const struct stk_order_cursor_options *cursor, uint64_t spacing_bytes)
+{
+    const struct stoker_tokens *tokens = samples->tokens;
+    const struct stk_partition *partition = &cursor->partition;
+    bool is_sequential = cursor->order.shuffle == STOKER_SHUFFLE_NONE;
+    uint64_t sources = cursor->mix ? cursor->mix->source_count : 1;
+    uint64_t block, window, limit = tokens->range_bytes_max / 5 * 2;
+    uint32_t unit = 1;
+
+    if (!stk_multiply(cursor->order.block_samples, spacing_bytes, &block) ||
+        !stk_multiply(block, is_sequential ? 1 : cursor->order.window_blocks, &window) ||
+        !stk_multiply(window, sources, &window) || cursor->order.shuffle == STOKER_SHUFFLE_FULL) {
+        window = block = UINT64_MAX; /* all of the files */
+    }
+    if (!tokens->range_cache || stk_min(window, tokens->bytes) > limit ||
+        partition->world_size > DENSE_RANKS * (uint64_t)stk_max(partition->group_count, 1)) {
+        return 0;
+    }
+    while (unit < STK_RANGE_BYTES_MAX && 2 * (uint64_t)unit <= stk_min(block, limit / UNITS_MIN)) {
+        unit *= 2;
+    }
+    return unit;
+}
 
 static int open_cursor(struct stoker_token_loader *loader,
                        const struct stoker_token_loader_options *options,
@@ -45,6 +77,9 @@ static int open_cursor(struct stoker_token_loader *loader,
         .defaults = *defaults,
     };
 
+    stk_token_prefetch_open(&loader->locked.ahead, samples,
+                            range_unit(samples, &cursor, spacing_bytes),
+                            cursor.order.block_samples);
     memcpy(cursor.identity, samples->identity, sizeof cursor.identity);
     status = stk_order_cursor_open(&loader->locked.cursor, &cursor, error);
     return status == 0 && options->mix
@@ -181,7 +216,6 @@ int stk_token_loader_open(struct stoker_token_loader **loader_out, struct stoker
         stoker_token_loader_close(loader);
         return status;
     }
-    stk_token_prefetch_open(&loader->locked.ahead, loader->samples);
     *loader_out = loader;
     return 0;
 }

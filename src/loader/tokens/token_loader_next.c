@@ -23,7 +23,8 @@ static int fail_too_long(const struct stoker_token_loader *loader, const char *p
     return STOKER_ERROR_FORMAT;
 }
 
-/* Copies a plain window from the file into its slots. Returns 1; 0 if the file is compressed. */
+/* Copies a plain window from the file into its slots. Returns 1; 0 if the file is not
+ * mapped. */
 static int fill_window_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
                               uint32_t slot, struct stoker_error *error)
 {
@@ -33,7 +34,7 @@ static int fill_window_locked(struct stoker_token_loader *loader, struct stoker_
     uint64_t slot_bytes = loader->context * loader->token_bytes;
     int status;
 
-    if (file->compressed) {
+    if (!stk_token_set_is_mapped(file)) {
         return 0;
     }
     for (uint32_t field = 0; field < loader->field_count; field++) {
@@ -215,6 +216,33 @@ static int skip_row_locked(struct stoker_token_loader *loader, uint64_t sample, 
 
 /* ---- batches ---- */
 
+/* Grows a field. Ranges of remote files that are cached make space for it. */
+static int grow_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                       uint32_t field, uint64_t bytes, struct stoker_error *error)
+{
+    int status;
+
+    do {
+        status = stk_batch_grow(batch, field, bytes, error);
+    } while (status == STOKER_ERROR_BUDGET &&
+             stk_range_cache_trim(loader->tokens->range_cache) > 0);
+    return status;
+}
+
+static int get_batch_locked(struct stoker_token_loader *loader, uint32_t slots,
+                            struct stoker_batch **batch_out, struct stoker_error *error)
+{
+    static const uint64_t value_bytes[STK_TOKEN_LOADER_FIELDS_MAX] = {
+        0}; /* the arrays grow when their size is known */
+    int status;
+
+    do {
+        status = stk_batch_pool_get(loader->pool, slots, value_bytes, batch_out, error);
+    } while (status == STOKER_ERROR_BUDGET &&
+             stk_range_cache_trim(loader->tokens->range_cache) > 0);
+    return status;
+}
+
 static int fill_row_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
                            uint32_t slot, uint64_t key, struct stoker_error *error)
 {
@@ -248,7 +276,7 @@ static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_ba
     if (status >= 0 && loader->starts >= 0) {
         uint64_t bytes = loader->locked.starts_count * sizeof *loader->locked.starts;
 
-        status = stk_batch_grow(batch, (uint32_t)loader->starts, bytes, error);
+        status = grow_locked(loader, batch, (uint32_t)loader->starts, bytes, error);
         if (status == 0 && bytes > 0) {
             memcpy(batch->fields[loader->starts].data, loader->locked.starts, bytes);
         }
@@ -334,7 +362,7 @@ static int fill_documents_locked(struct stoker_token_loader *loader, struct stok
         }
     }
     for (uint32_t field = 0; status == 0 && field < loader->field_count; field++) {
-        status = stk_batch_grow(batch, field, total * loader->token_bytes, error);
+        status = grow_locked(loader, batch, field, total * loader->token_bytes, error);
         batch->fields[field].offsets[0] = 0;
     }
     for (uint32_t i = 0; status >= 0 && i < batch->samples; i++) {
@@ -355,8 +383,6 @@ static int fill_documents_locked(struct stoker_token_loader *loader, struct stok
 static int make_locked(struct stoker_token_loader *loader, struct stoker_batch **batch_out,
                        struct stoker_error *error)
 {
-    static const uint64_t value_bytes[STK_TOKEN_LOADER_FIELDS_MAX] = {
-        0}; /* the arrays grow when their size is known */
     uint32_t slots = stk_order_cursor_slots(&loader->locked.cursor);
     uint64_t *keys = stk_alloc(stk_max(slots, 1), sizeof *keys);
     struct stoker_batch *batch = NULL;
@@ -365,7 +391,7 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
     if (!keys) {
         return stk_fail(error, -ENOMEM, "cannot make a batch", "free memory", "%u rows", slots);
     }
-    status = stk_batch_pool_get(loader->pool, slots, value_bytes, &batch, error);
+    status = get_batch_locked(loader, slots, &batch, error);
     for (uint32_t i = 0; status == 0 && i < slots; i++) {
         struct stk_order_cursor_slot slot = stk_order_cursor_get(&loader->locked.cursor, i);
 

@@ -180,8 +180,11 @@ stk_token_options_choose_order(struct stoker_token_loader_options *options,
     if (defaults.shuffle && reads_are_free(tokens, options->rows)) {
         options->shuffle = STOKER_SHUFFLE_FULL;
     } else if (defaults.shuffle && !tokens->is_virtual) {
+        /* The cache of ranges has this window, as much of the next one, and the requests. */
         options->window_blocks =
-            stk_order_window_within(tokens->engine->budget.bytes_max, options->block_bytes);
+            stk_order_window_within(tokens->range_cache ? tokens->range_bytes_max / 5 * 4
+                                                        : tokens->engine->budget.bytes_max,
+                                    options->block_bytes);
     }
     options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
     options->window_blocks =
