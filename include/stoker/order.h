@@ -75,18 +75,20 @@ struct stoker_slot {
 
 /* Slots of a step in the order of rank and slot, without the first `skip`, at most `capacity`.
  * rank: STOKER_ALL_RANKS, or only this rank. Returns the number of slots filled, 0 at the end;
- * STOKER_ERROR_ARGUMENT if there is no such step or rank. */
+ * STOKER_ERROR_ARGUMENT if there is no such step or rank; STOKER_ERROR_CORRUPT if a table of chosen
+ * samples is damaged, or changed while it is open. */
 STOKER_API int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_t step,
                                   uint32_t rank, uint64_t skip, struct stoker_slot *slots_out,
                                   uint32_t capacity);
 /* The inverse of the order, in O(1): the slot of a sample in an epoch (of the sample). In a mix a
  * sample may come several times or never: the first `skip` occurrences are skipped. Returns 1 and
  * fills *slot_out; 0 if the sample is in a dropped tail; STOKER_ERROR_MISSING if it comes less
- * often; STOKER_ERROR_ARGUMENT if there is no such sample. */
+ * often; STOKER_ERROR_ARGUMENT if there is no such sample; STOKER_ERROR_CORRUPT as above. */
 STOKER_API int stoker_order_find(const struct stoker_order *order, uint64_t epoch, uint64_t sample,
                                  uint64_t skip, struct stoker_slot *slot_out);
 /* What `count` steps from `step` on (of all ranks) add to stoker_stats.fingerprint, a sum modulo
- * 2^64. Returns 0 and sets *sum_out; STOKER_ERROR_ARGUMENT if there are fewer steps. */
+ * 2^64. Returns 0 and sets *sum_out; STOKER_ERROR_ARGUMENT if there are fewer steps;
+ * STOKER_ERROR_CORRUPT as above. */
 STOKER_API int stoker_order_fingerprint(const struct stoker_order *order, uint64_t epoch,
                                         uint64_t step, uint64_t count, uint64_t *sum_out);
 

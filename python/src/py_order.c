@@ -42,6 +42,11 @@ static int append_slots(const struct stoker_order *order, const struct stk_py_st
             return -1;
         }
     }
+    if (count < 0 && count != STOKER_ERROR_ARGUMENT) {
+        stk_py_raise_text(count, "a table of chosen samples is damaged, or changed while it was open",
+                          "explain", "open the loader again; 'stoker clean' removes such tables");
+        return -1;
+    }
     if (count < 0) {
         stk_py_raise_text(count, "there is no such epoch, step or rank", "explain",
                           "steps count from 0 to len(loader) - 1, ranks to world_size - 1; a mix "

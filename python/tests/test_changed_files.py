@@ -142,6 +142,18 @@ def test_table(tars, how, tmp_path):
     assert error is None or isinstance(error, stoker.ChangedError)
 
 
+@pytest.mark.parametrize("chosen", [{"weights": "label"}, {"balance": "label"}])
+def test_explain_of_a_damaged_table(tars, chosen):
+    """An error that names the table, never sample 0 everywhere."""
+    with stoker.Loader(tars, 8, fields={"id": "__id__"}, **chosen) as loader:
+        wanted = [slot.sample for slot in loader.explain(3)]
+        assert len(set(wanted)) > 1
+        (table,) = (path for path in tars.iterdir() if "table" in path.name)
+        _overwrite(table, 1)
+        with pytest.raises(stoker.CorruptError, match="table of chosen samples is damaged"):
+            loader.explain(3)
+
+
 # ---- tokens ----
 
 
