@@ -25,7 +25,7 @@ def exported(library):
 
 def untested(headers):
     """Functions with an error that no null_error*_test.c calls: a call must return the same
-    status without the error struct."""
+    status without the error struct, and a state machine that failed must fail again."""
     root = pathlib.Path(__file__).parent.parent
     tests = "".join(path.read_text() for path in (root / "src").glob("**/null_error*_test.c"))
     for header in headers:
@@ -35,6 +35,9 @@ def untested(headers):
                 name = re.search(r"(\w+)\(", call)[1]
                 if not re.search(rf"ROW\({name}\)", tests):
                     yield f"{header}:0: null error: add '{name}' to null_error_test.c"
+                if name.endswith("_next") and f"T_AGAIN({name}," not in tests:
+                    yield (f"{header}:0: again: test in null_error_test.c that '{name}' fails "
+                           "again after a failure (T_AGAIN)")
 
 
 def main():

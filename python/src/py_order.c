@@ -43,7 +43,8 @@ static int append_slots(const struct stoker_order *order, const struct stk_py_st
         }
     }
     if (count < 0 && count != STOKER_ERROR_ARGUMENT) {
-        stk_py_raise_text(count, "a table of chosen samples is damaged, or changed while it was open",
+        stk_py_raise_text(count,
+                          "a table of chosen samples is damaged, or changed while it was open",
                           "explain", "open the loader again; 'stoker clean' removes such tables");
         return -1;
     }

@@ -61,6 +61,7 @@ CALL(stoker_diff_next)
     T_EQ("diff", status, 0);
     while ((status = stoker_diff_next(diff, 20000, &difference, error)) == 1) {
     }
+    T_AGAIN(stoker_diff_next, diff, 20000, &difference, NULL);
     stoker_diff_close(diff);
     stoker_dataset_close(late);
     return status;
@@ -75,6 +76,7 @@ CALL(stoker_pack_next)
     T_EQ("pack", status, 0);
     while ((status = stoker_pack_next(pack, 20000, NULL, error)) == 1) {
     }
+    T_AGAIN(stoker_pack_next, pack, 20000, NULL, NULL);
     stoker_pack_close(pack);
     return status;
 }
@@ -101,6 +103,7 @@ CALL(stoker_jpeg_indexer_next)
     T_EQ("JPEG indexer", status, 0);
     while ((status = stoker_jpeg_indexer_next(indexer, &progress, error)) == 1) {
     }
+    T_AGAIN(stoker_jpeg_indexer_next, indexer, &progress, NULL);
     stoker_jpeg_indexer_close(indexer);
     return status;
 }
@@ -128,6 +131,7 @@ CALL(stoker_token_loader_next)
         stoker_batch_close(batch);
         batch = NULL;
     }
+    T_AGAIN(stoker_token_loader_next, opened, &batch, NULL);
     stoker_token_loader_close(opened);
     stoker_tokens_close(foreign);
     return status;
@@ -173,6 +177,9 @@ static int save_fails(struct stoker_error *error, enum save_step step)
         status = stoker_checkpoint_save_copy(save, 20000, step == COPY ? error : NULL);
     }
     while (step == NEXT && (status = stoker_checkpoint_save_next(save, 20000, NULL, error)) == 1) {
+    }
+    if (step == NEXT) {
+        T_AGAIN(stoker_checkpoint_save_next, save, 20000, NULL, NULL);
     }
     stoker_checkpoint_save_close(save);
     stoker_checkpoint_writer_close(other);
@@ -267,6 +274,7 @@ CALL(stoker_checkpoint_load_next)
     T_EQ("load", status, 0);
     while ((status = stoker_checkpoint_load_next(load, 20000, NULL, error)) == 1) {
     }
+    T_AGAIN(stoker_checkpoint_load_next, load, 20000, NULL, NULL);
     stoker_checkpoint_load_close(load);
     return status;
 }
@@ -293,6 +301,7 @@ CALL(stoker_checkpoint_task_next)
     T_EQ("task", status, 0);
     while ((status = stoker_checkpoint_task_next(task, 20000, NULL, error)) == 1) {
     }
+    T_AGAIN(stoker_checkpoint_task_next, task, 20000, NULL, NULL);
     stoker_checkpoint_task_close(task);
     return status;
 }

@@ -29,6 +29,9 @@ static struct stoker_walk *walk;
 static const struct stoker_field_options fields[] = {
     {.name = "text", .kind = STOKER_FIELD_BYTES, .extensions = "txt"}};
 
+/* After `status`, the failure of an object, the same call fails in the same way. */
+#define T_AGAIN(call, ...) T_EQ(#call " again", call(__VA_ARGS__), status)
+
 /* A name in the folder that nothing has. */
 static const char *spare(void)
 {

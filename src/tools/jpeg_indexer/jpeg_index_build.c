@@ -42,6 +42,7 @@ struct stoker_jpeg_indexer {
     uint64_t samples, next;
     uint64_t rounds_max; /* of the next call */
     struct stoker_jpeg_indexer_progress progress;
+    struct stoker_error failure; /* of an earlier call; status 0: none */
     char path[STK_PATH_BYTES_MAX + sizeof STK_JPEG_INDEX_SUFFIX];
     struct round rounds[ROUNDS];
 };
@@ -360,21 +361,15 @@ static void set_rate(struct stoker_jpeg_indexer *marker, uint64_t rounds, uint64
     }
 }
 
-int stoker_jpeg_indexer_next(struct stoker_jpeg_indexer *marker,
-                             struct stoker_jpeg_indexer_progress *progress_out,
-                             struct stoker_error *error)
+/* The rounds of a call; returns 0, or an error after which the file cannot be completed. */
+static int run_rounds(struct stoker_jpeg_indexer *marker, struct stoker_error *error)
 {
     uint64_t left = marker->samples - marker->next;
     uint64_t rounds = stk_min(marker->rounds_max, (left + ROUND_SAMPLES - 1) / ROUND_SAMPLES);
     struct stoker_engine *engine = marker->dataset->engine;
-    int status = stk_engine_check(engine, error);
+    int status = 0;
 
-    if (status == 0 && progress_out) {
-        status = stk_options_check_output(progress_out, sizeof *progress_out,
-                                          sizeof progress_out->struct_size, "JPEG index progress",
-                                          error);
-    }
-    if (status == 0 && rounds > 0) {
+    if (rounds > 0) {
         uint64_t began_ns = stk_engine_now(engine);
 
         status = stk_engine_parallel(engine, rounds, run_round, marker, error);
@@ -390,11 +385,38 @@ int stoker_jpeg_indexer_next(struct stoker_jpeg_indexer *marker,
     if (marker->next == marker->samples && marker->writer && !marker->done) {
         status = stk_jpeg_index_writer_commit(marker->writer, &marker->progress.file_bytes, error);
     }
-    marker->done = marker->next == marker->samples;
+    marker->done = status == 0 && marker->next == marker->samples;
+    return status;
+}
+
+int stoker_jpeg_indexer_next(struct stoker_jpeg_indexer *marker,
+                             struct stoker_jpeg_indexer_progress *progress_out,
+                             struct stoker_error *error)
+{
+    int status = stk_engine_check(marker->dataset->engine, error);
+
     if (status == 0 && progress_out) {
+        status = stk_options_check_output(progress_out, sizeof *progress_out,
+                                          sizeof progress_out->struct_size, "JPEG index progress",
+                                          error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (marker->failure.status == 0) {
+        status = run_rounds(marker, &marker->failure);
+        stk_error_assert_status(&marker->failure, status);
+    }
+    if (marker->failure.status < 0) {
+        if (error) {
+            *error = marker->failure;
+        }
+        return marker->failure.status;
+    }
+    if (progress_out) {
         fill_progress(marker, progress_out);
     }
-    return status < 0 ? status : !marker->done;
+    return !marker->done;
 }
 
 void stoker_jpeg_indexer_close(struct stoker_jpeg_indexer *marker)
