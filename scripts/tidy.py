@@ -44,6 +44,9 @@ EXCEPTIONS = "scripts/tidy-exceptions.txt"
 CALLS = [
     ("memory", "malloc calloc realloc free strdup strndup posix_memalign aligned_alloc",
      r"src/base/mem\.c", "use base/mem.h, so that tests can fail and count it"),
+    ("number", "strtol strtoll strtoul strtoull strtoumax strtoimax strtof strtod strtold strtod_l",
+     r"src/base/text/parse_number\.c",
+     "use base/text/parse_number.h: these depend on the locale, or report overflow by errno"),
     ("output", "printf vprintf fprintf vfprintf puts fputs putchar perror exit _exit abort",
      None, "return a struct stoker_error; only the command speaks to the user"),
     ("outside", "open openat creat fopen read pread preadv readv clock_gettime gettimeofday time"

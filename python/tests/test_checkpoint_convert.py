@@ -89,6 +89,29 @@ def test_every_kind(tmp_path):
     run("diff", tmp_path / "hf", tmp_path / "a.safetensors")
 
 
+@pytest.mark.skipif(not shutil.which("localedef"), reason="needs localedef")
+def test_numbers_under_another_locale(tmp_path):
+    """A decimal comma in the process's locale changes no number of a torch file."""
+    value = {"lr": 0.5, "eps": 1e-08, "n": 3.0, "w": torch.ones(2)}
+    torch.save(value, tmp_path / "a.pt")
+    made = subprocess.run(
+        ["localedef", "-i", "de_DE", "-f", "UTF-8", tmp_path / "de_DE.UTF-8"], capture_output=True
+    )
+    if made.returncode != 0:
+        pytest.skip("de_DE cannot be made")
+    script = (
+        "import locale, sys, stoker\n"
+        "locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\n"
+        "value = stoker.load(sys.argv[1] + '/a.pt')\n"
+        "print([value[name] for name in ('lr', 'eps', 'n')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], env={**os.environ, "LOCPATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=100,
+    )
+    assert done.stdout.strip() == "[0.5, 1e-08, 3.0]", done.stderr
+
+
 def stoker_without_big(tmp_path, value):
     """What stoker reads of its own torch file; it refuses integers of more than 64 bits."""
     save_steps(tmp_path / "small", value | {"big": 0})

@@ -5,6 +5,7 @@
 #include "io/cgroup.h"
 
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "io/io.h"
 #include "io/small_file.h"
 
@@ -259,14 +260,14 @@ static bool level_text(const struct hierarchy *hierarchy, const char *name, char
 /* UINT64_MAX: "max", -1, absent or no number. */
 static uint64_t level_number(const struct hierarchy *hierarchy, const char *name)
 {
-    char text[64], *end = text;
-    long long number;
+    char text[64];
+    const char *end;
+    int64_t number;
 
     if (!level_text(hierarchy, name, text, sizeof text)) {
         return UINT64_MAX;
     }
-    number = strtoll(text, &end, 10);
-    return end == text || number < 0 ? UINT64_MAX : (uint64_t)number;
+    return stk_parse_int64(text, &end, &number) && number >= 0 ? (uint64_t)number : UINT64_MAX;
 }
 
 static uint64_t cores_of(uint64_t quota, uint64_t period)

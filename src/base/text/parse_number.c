@@ -5,6 +5,7 @@
 #include <locale.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,15 @@ bool stk_parse_double(const char *text, const char **end_out, double *number_out
     /* Infinity in words is what the writer meant; from digits it is an overflow. */
     return end != text &&
            !(isinf(*number_out) && strcspn(text, "0123456789") < (size_t)(end - text));
+}
+
+void stk_format_double(char *text, size_t text_bytes, int digits, double number)
+{
+    locale_t before = uselocale(c_locale());
+
+    STK_ASSERT(text_bytes >= 32 && digits <= 17);
+    snprintf(text, text_bytes, "%.*g", digits, number);
+    uselocale(before);
 }
 
 bool stk_parse_is_end(const char *at, const char *end)

@@ -2,6 +2,7 @@
  * errno.
  *
  *   text --parse--> number, and the first byte that is no part of it
+ *   number --format--> text
  *
  * Pure. Owner: none. Threads: any. Memory: none. Bound: none. */
 #ifndef BASE_TEXT_PARSE_NUMBER_H
@@ -18,6 +19,9 @@ bool stk_parse_int64(const char *text, const char **end_out, int64_t *number_out
 /* The same for 64 bits without a sign; "-1" does not fit. */
 bool stk_parse_uint64(const char *text, const char **end_out, uint64_t *number_out);
 bool stk_parse_double(const char *text, const char **end_out, double *number_out);
+
+/* Writes a number as "%.*g", with a point. text_bytes: at least 32. */
+void stk_format_double(char *text, size_t text_bytes, int digits, double number);
 
 /* Parse a text that is an integer of 64 bits without a sign and nothing else; with_unit: perhaps
  * with a unit of 1,024 (K, KB, KiB, ... T; any case of the first letter). Return false if it is

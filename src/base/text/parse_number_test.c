@@ -5,6 +5,8 @@
 
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct int_row {
@@ -132,18 +134,55 @@ static void test_numbers(void)
     }
 }
 
+/* Written with a point, and read again, in each locale. */
+static void test_format(void)
+{
+    static const struct {
+        double number;
+        int digits;
+        const char *text;
+    } rows[] = {{0.5, 15, "0.5"},
+                {-1e300, 15, "-1e+300"},
+                {1e-310, 3, "1e-310"},
+                {3, 17, "3"},
+                {0.1, 17, "0.10000000000000001"}};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        char text[32];
+        const char *end;
+        double again;
+
+        stk_format_double(text, sizeof text, rows[i].digits, rows[i].number);
+        T_STR("format", text, rows[i].text);
+        T_TRUE("format", stk_parse_double(text, &end, &again) && again == rows[i].number);
+    }
+}
+
 int main(void)
 {
     static const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8"};
     static const char space[] = " \n\t", rest[] = " x";
 
+    char folder[] = "/tmp/stoker-locale-XXXXXX", command[160];
+
+    if (mkdtemp(folder)) { /* few systems have de_DE, but most can make it */
+        snprintf(command, sizeof command,
+                 "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1", folder);
+        if (system(command) == 0) {
+            setenv("LOCPATH", folder, 1);
+        }
+    }
     test_sizes();
     test_numbers();
+    test_format();
     for (size_t i = 0; i < STK_COUNT(locales); i++) {
         if (setlocale(LC_ALL, locales[i])) {
             test_numbers();
+            test_format();
         }
     }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    T_EQ("removed", system(command), 0);
     T_TRUE("space", stk_parse_is_end(space, space + 3));
     T_TRUE("a NUL in it", !stk_parse_is_end(space, space + 4));
     T_TRUE("more", !stk_parse_is_end(rest, rest + 2));

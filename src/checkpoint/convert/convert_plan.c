@@ -1,5 +1,6 @@
 /* What a conversion writes: each tensor once, assembled from the parts of ranks. */
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "checkpoint/convert/convert.h"
 #include "checkpoint/foreign/foreign_private.h"
 #include "checkpoint/layout/dtype.h"
@@ -54,13 +55,10 @@ static bool parse_part(const char *name, const char *base, uint64_t *origin, uin
         return false;
     }
     for (uint32_t i = 0; i < dimensions; i++) {
-        char *end;
+        const char *end;
 
-        if (*at < '0' || *at > '9') {
-            return false;
-        }
-        origin[i] = strtoull(at, &end, 10);
-        if (*end != (i + 1 < dimensions ? ',' : '\0')) {
+        if (*at < '0' || *at > '9' || !stk_parse_uint64(at, &end, &origin[i]) ||
+            *end != (i + 1 < dimensions ? ',' : '\0')) {
             return false;
         }
         at = end + 1;

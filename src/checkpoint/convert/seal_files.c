@@ -246,7 +246,8 @@ static bool check_end(char *text, size_t *bytes)
 static int check_file(const struct sealing *sealing, char *text, size_t bytes, size_t *at,
                       struct stoker_error *error)
 {
-    char *line = text + *at, *newline = memchr(line, '\n', bytes - *at), *space, *path, *number_end;
+    char *line = text + *at, *newline = memchr(line, '\n', bytes - *at), *space, *path;
+    const char *number_end;
     struct stk_stat stat = {0};
     uint64_t size, leaves;
     int status;
@@ -255,13 +256,14 @@ static int check_file(const struct sealing *sealing, char *text, size_t bytes, s
         return fail_seal(sealing, "the seal is damaged", error);
     }
     *newline = '\0';
-    errno = 0;
-    size = strtoull(line, &number_end, 10);
-    space = number_end;
+    if (*line < '0' || *line > '9' || !stk_parse_uint64(line, &number_end, &size)) {
+        return fail_seal(sealing, "the seal is damaged", error);
+    }
+    space = line + (number_end - line);
     leaves = size / LEAF_BYTES + (size % LEAF_BYTES > 0);
     *at = (size_t)(newline + 1 - text);
-    if (errno || *line < '0' || *line > '9' || *space != ' ' || strchr(space + 1, '/') ||
-        (space[1] == '\0') != sealing->single || leaves > (bytes - *at) / 65) {
+    if (*space != ' ' || strchr(space + 1, '/') || (space[1] == '\0') != sealing->single ||
+        leaves > (bytes - *at) / 65) {
         return fail_seal(sealing, "the seal is damaged", error);
     }
     path = stk_place_path(&sealing->place, NULL, space[1] ? space + 1 : NULL);

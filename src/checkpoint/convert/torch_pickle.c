@@ -1,5 +1,6 @@
 /* Writes a tree as a pickle that torch.load(weights_only=True) reads. */
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "checkpoint/convert/convert.h"
 #include "checkpoint/layout/dtype.h"
 
@@ -309,7 +310,13 @@ static int add_special(struct pickler *p, const char *kind, json_t *content, uin
         return add_long(p, text);
     }
     if (strcmp(kind, "float") == 0) {
-        add_double(p, strtod(text, NULL));
+        const char *end;
+        double number;
+
+        if (!stk_parse_double(text, &end, &number) || *end) {
+            return fail(p, "the tree has a number that is none", text);
+        }
+        add_double(p, number);
         return 0;
     }
     if (strcmp(kind, "bytes") == 0) {

@@ -1,6 +1,7 @@
 /* Writes the values of a pickle of torch as JSON, and reports its tensors. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "checkpoint/foreign/foreign_private.h"
 
 #include <inttypes.h>
@@ -40,10 +41,12 @@ int stk_torch_print_text(struct stk_json_text *json, struct stk_view text,
 static void print_number(struct stk_json_text *json, double number)
 {
     char text[40];
+    const char *end;
+    double again;
 
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, number);
-        if (strtod(text, NULL) == number) {
+        stk_format_double(text, sizeof text, digits, number);
+        if (stk_parse_double(text, &end, &again) && again == number) {
             break;
         }
     }

@@ -5,6 +5,7 @@
 #include "base/crypto/digest.h"
 #include "base/crypto/sha256_many.h"
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "checkpoint/layout/dtype.h"
 #include "checkpoint/layout/safetensors_keys.h"
 
@@ -217,10 +218,10 @@ static bool read_counts(struct stk_safetensors *file, const char *text)
         uint64_t numbers[3] = {0, 0, 0};
 
         for (int j = 0; j < 3 && *text != ';'; j++) {
-            char *end = NULL;
+            const char *end;
 
-            numbers[j] = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : UINT64_MAX;
-            if (numbers[j] > file->tensors[i].bytes || *end != (j < 2 ? ',' : ';')) {
+            if (*text < '0' || *text > '9' || !stk_parse_uint64(text, &end, &numbers[j]) ||
+                numbers[j] > file->tensors[i].bytes || *end != (j < 2 ? ',' : ';')) {
                 return false;
             }
             text = j < 2 ? end + 1 : end;

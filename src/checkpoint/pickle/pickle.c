@@ -265,7 +265,8 @@ static int push_decimal(struct machine *m)
 {
     struct stk_pickle_value value = {.kind = STK_PICKLE_INTEGER};
     struct stk_view line = {0};
-    char text[24], *end;
+    char text[24];
+    const char *end;
     int status = take_line(m, &line);
 
     if (status < 0) {
@@ -281,9 +282,9 @@ static int push_decimal(struct machine *m)
     }
     memcpy(text, line.data, line.bytes);
     text[line.bytes] = '\0';
-    errno = 0;
-    value.integer = strtoll(text, &end, 10);
-    return errno || *end ? damaged(m, "a number of the pickle is not valid") : push_value(m, value);
+    return stk_parse_int64(text, &end, &value.integer) && *end == 0
+               ? push_value(m, value)
+               : damaged(m, "a number of the pickle is not valid");
 }
 
 #define NOT_MINE 1 /* the opcode belongs to another group */

@@ -2,6 +2,7 @@
  * sysfs-block). */
 #include "io/filesystem/filesystem.h"
 
+#include "base/text/parse_number.h"
 #include "io/small_file.h"
 
 #include <stdio.h>
@@ -25,14 +26,14 @@ static bool read_text(const char *folder, const char *name, char *text, size_t t
 
 static uint64_t read_number(const char *folder, const char *name)
 {
-    char text[32], *end;
+    char text[32];
+    const char *end;
     uint64_t number;
 
     if (!read_text(folder, name, text, sizeof text)) {
         return STOKER_UNKNOWN;
     }
-    number = strtoull(text, &end, 10);
-    return end == text ? STOKER_UNKNOWN : number;
+    return stk_parse_uint64(text, &end, &number) ? number : STOKER_UNKNOWN;
 }
 
 /* "none [mq-deadline] kyber": the one in brackets. */

@@ -2,6 +2,7 @@
 #include "io/ipc/file_users.h"
 
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "base/text/text_match.h"
 
 #include <dirent.h>
@@ -93,7 +94,10 @@ static int list_maps(struct stk_file_users *users, const char *process,
             field = field ? field + 1 : NULL;
         }
         if (name && field && is_wanted(name)) {
-            status = add(users, strtoull(field, NULL, 10));
+            const char *end;
+            uint64_t inode;
+
+            status = stk_parse_uint64(field, &end, &inode) ? add(users, inode) : 0;
         }
     }
     free(line);

@@ -6,6 +6,7 @@
  *
  * The kernel gets a slot of the queue, never the caller's struct: the slot of a leaked read is not
  * reused until its completion arrives. */
+#include "base/text/parse_number.h"
 #include "io/clock.h"
 #include "io/posix/posix.h"
 
@@ -301,10 +302,11 @@ done:
 static void explain_failure(int status, const char *step, char *reason, size_t reason_bytes)
 {
     char text[96] = "";
-    long disabled = 0;
+    const char *end;
+    int64_t disabled = 0;
 
     if (stk_small_file_read_text("/proc/sys/kernel/io_uring_disabled", text, sizeof text)) {
-        disabled = strtol(text, NULL, 10);
+        (void)stk_parse_int64(text, &end, &disabled); /* 0 if it is no number */
     }
     if (status == 0) {
         snprintf(reason, reason_bytes, "io_uring works here");

@@ -3,6 +3,7 @@
 
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "base/xml.h"
 
 #include <ctype.h>
@@ -329,14 +330,14 @@ static bool copy_seconds(const struct stk_auth_field *field, json_t *value)
 {
     json_int_t number = json_integer_value(value);
     const char *text = json_string_value(value);
-    char *end = NULL;
+    const char *end;
+    int64_t parsed;
 
     if (text) {
-        errno = 0;
-        number = isdigit((unsigned char)text[0]) ? strtoll(text, &end, 10) : -1;
-        if (number < 0 || errno != 0 || (end && *end)) {
+        if (!isdigit((unsigned char)text[0]) || !stk_parse_int64(text, &end, &parsed) || *end) {
             return false;
         }
+        number = parsed;
     } else if (!json_is_integer(value) || number < 0) {
         return false;
     }

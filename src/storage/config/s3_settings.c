@@ -1,6 +1,8 @@
 /* A table of settings: their names in each place, and the values that they accept. */
 #include "storage/config/s3_settings.h"
 
+#include "base/text/parse_number.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,7 +166,12 @@ static int parse_setting(const struct row *row, const struct setting_text *setti
             return stk_fail(error, STOKER_ERROR_ARGUMENT, "a setting is no number above 0",
                             "write a number", "%s", setting_text->where);
         }
-        *field = (uint32_t)stk_min(strtoull(setting_text->text, NULL, 10), ATTEMPTS_MAX);
+        const char *end;
+        uint64_t number;
+
+        *field = stk_parse_uint64(setting_text->text, &end, &number)
+                     ? (uint32_t)stk_min(number, ATTEMPTS_MAX)
+                     : ATTEMPTS_MAX; /* more digits than 64 bits have */
         return 0;
     }
     for (const struct word *word = row->words; word->text; word++) {

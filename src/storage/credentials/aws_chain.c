@@ -1,6 +1,7 @@
 /* AWS: the sources of botocore's chain, in its order and with its names. */
 #include "storage/credentials/credential_chain.h"
 
+#include "base/text/parse_number.h"
 #include "storage/credentials/aws_sts.h"
 #include "storage/url/url_redact.h"
 
@@ -533,8 +534,8 @@ static bool metadata_number(const struct stk_aws_profile *profiles, const char *
     const char *text = stk_environment_get(variable), *option = variable + 4; /* "AWS_" */
     char name[64];
     size_t used = 0;
-    long reported;
-    char *end;
+    int64_t reported;
+    const char *end;
 
     for (; option[used] && used + 1 < sizeof name; used++) {
         name[used] = (char)tolower((unsigned char)option[used]);
@@ -544,9 +545,11 @@ static bool metadata_number(const struct stk_aws_profile *profiles, const char *
     if (!text || !text[0]) {
         return true;
     }
-    reported = strtol(text, &end, 10);
-    *number = (uint32_t)stk_min(reported > 0 ? (unsigned long)reported : 0, most);
-    return *number > 0 && *end == 0;
+    *number = 0;
+    if (stk_parse_int64(text, &end, &reported) && *end == 0 && reported > 0) {
+        *number = (uint32_t)stk_min((uint64_t)reported, most);
+    }
+    return *number > 0;
 }
 
 /* Returns 1 if the service may be used, 0 if it is disabled or a number in the settings is

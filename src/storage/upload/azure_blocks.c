@@ -2,6 +2,7 @@
 #include "base/crc.h"
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "storage/upload/multipart.h"
 #include "storage/upload/object_attributes.h"
 
@@ -35,14 +36,15 @@ static int on_uncommitted(void *owner, const struct stk_xml_response *response)
     struct stk_upload *upload = listing->upload;
     uint8_t name[NAME_BYTES] = {0};
     struct stk_view text = {(const uint8_t *)response->texts[0], strlen(response->texts[0])};
-    unsigned long index;
+    const char *end;
+    uint64_t index, bytes;
 
     if (!stk_base64_decode(text, name, NAME_BYTES - 1) || memcmp(name, "stoker-", 7) != 0) {
         return 0;
     }
-    index = strtoul((const char *)name + 7, NULL, 10);
-    if (index < upload->part_count && strtoull(response->texts[1], NULL, 10) ==
-                                          stk_upload_part_bytes_at(upload, (uint32_t)index)) {
+    if (stk_parse_uint64((const char *)name + 7, &end, &index) && index < upload->part_count &&
+        stk_parse_uint64(response->texts[1], &end, &bytes) &&
+        bytes == stk_upload_part_bytes_at(upload, (uint32_t)index)) {
         memcpy(upload->parts[index].left, text.data, text.bytes + 1);
     }
     return 0;

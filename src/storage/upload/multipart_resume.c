@@ -2,6 +2,7 @@
  * its records name, and that no other process works on. Another program's upload may have another
  * access rule, type or metadata, and its owner waits for it. */
 #include "base/mem.h"
+#include "base/text/parse_number.h"
 #include "storage/upload/multipart.h"
 #include "storage/upload/upload_record.h"
 
@@ -133,10 +134,14 @@ static int on_part(void *owner, const struct stk_xml_response *response)
 {
     struct counting *counting = owner;
     struct stk_upload *upload = counting->upload;
-    unsigned long number = strtoul(response->texts[0], NULL, 10);
-    uint64_t bytes = strtoull(response->texts[2], NULL, 10);
+    const char *end;
+    uint64_t number, bytes;
 
     counting->count++;
+    if (!stk_parse_uint64(response->texts[0], &end, &number) ||
+        !stk_parse_uint64(response->texts[2], &end, &bytes)) {
+        return 0;
+    }
     counting->last = number > counting->last && number <= STK_UPLOAD_PARTS_MAX ? (uint32_t)number
                                                                                : counting->last;
     if (number >= 1 && number <= upload->part_count &&
