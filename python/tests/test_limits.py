@@ -49,6 +49,17 @@ def test_copies(bucket, many, tmp_path, files):  # noqa: F811
     assert (tmp_path / "l").read_bytes() == (tmp_path / "large").read_bytes()
 
 
+@pytest.mark.parametrize("kib", [300_000, 600_000, 1_200_000, 2_000_000])
+def test_copies_with_little_address_space(bucket, many, tmp_path, kib):  # noqa: F811
+    """A copy starts as many threads as fit, and the network thread first."""
+    limit = f"-v {kib}"
+    limited([COMMAND, "cp", "-r", many, f"{bucket.url}/up-{kib}"], limit)
+    limited([COMMAND, "cp", "-r", f"{bucket.url}/up-{kib}", tmp_path / "down"], limit)
+    assert below(tmp_path / "down") == below(many)
+    limited([COMMAND, "cp", "-r", many, tmp_path / "here"], limit)
+    assert below(tmp_path / "here") == below(many)
+
+
 LOADER = """
 import stoker, sys
 engines = [stoker.Engine(threads=2, process_sharing=False) for _ in range(3)]

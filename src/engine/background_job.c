@@ -8,6 +8,7 @@
 
 #define SPARE_THREADS 4u
 #define FEW_THREADS 3u
+#define THREAD_SPACE (80ull << 20) /* its stack, and the heap that malloc reserves for it */
 
 void stk_background_job_init(struct stk_background_job *job, struct stoker_engine *engine)
 {
@@ -83,12 +84,15 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-/* With ulimit -v, each thread that allocates takes some of the address space for its heap. */
-static bool memory_is_limited(void)
+/* With ulimit -v, each thread that allocates takes some of the address space for its heap. Returns
+ * how many threads may take half of it; UINT32_MAX: there is no limit. */
+static uint32_t threads_that_fit(void)
 {
     struct rlimit space;
 
-    return getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+    return getrlimit(RLIMIT_AS, &space) < 0 || space.rlim_cur == RLIM_INFINITY
+               ? UINT32_MAX
+               : (uint32_t)stk_min(space.rlim_cur / 2 / THREAD_SPACE, UINT32_MAX - 1);
 }
 
 /* Waits until start() is done. */
@@ -113,6 +117,8 @@ int stk_background_job_start(struct stk_background_job *job,
     job->options = *options;
     job->options.threads = stk_max(options->threads, 1);
     job->options.threads_min = options->threads_min ? options->threads_min : job->options.threads;
+    job->options.threads = (uint32_t)stk_max(stk_min(job->options.threads, threads_that_fit()),
+                                             job->options.threads_min);
     STK_ASSERT(job->started == 0 && job->options.threads <= STK_BACKGROUND_JOB_THREADS_MAX);
     pthread_mutex_lock(&job->lock);
     job->locked.running = job->locked.wanted = job->options.threads;
@@ -129,7 +135,8 @@ int stk_background_job_start(struct stk_background_job *job,
         /* The process has no more threads, or no memory for them. Running ones need some, too: a
          * listing, the network. So half of them, or all but a few, end at once. */
         job->locked.wanted =
-            stk_max(memory_is_limited() ? FEW_THREADS : job->started / 2, job->options.threads_min);
+            stk_max(threads_that_fit() < UINT32_MAX ? FEW_THREADS : job->started / 2,
+                    job->options.threads_min);
         leave_locked(job, job->options.threads - job->started);
     }
     enough = job->started >= job->options.threads_min;

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -194,15 +195,22 @@ static void test_read(struct stk_io *io, struct stk_queue *queue, const char *mo
     stk_io_close_file(file);
 }
 
-/* A deep queue of random reads, always full. */
-static void test_deep(struct stk_io *io, const char *name)
+/* A deep queue of random reads, always full. few: opens the queue with no open files left, so that
+ * one of io_uring reads by threads. */
+static void test_deep(struct stk_io *io, const char *name, bool few)
 {
     struct stk_queue *queue = NULL;
+    struct rlimit before, none;
     struct stk_file *file = open_file(io, "big");
     uint64_t key = seed;
     int started = 0, finished = 0, wrong = 0, lists = 0;
 
+    T_EQ("limit", getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = few ? 0 : before.rlim_cur;
+    T_EQ("limit", setrlimit(RLIMIT_NOFILE, &none), 0);
     T_EQ(name, stk_io_queue_open(io, &queue, NULL), 0);
+    T_EQ("limit", setrlimit(RLIMIT_NOFILE, &before), 0);
     while (finished < DEEP_READS && lists < 100 * DEEP_READS) {
         struct stk_read *list = NULL, *next;
         int made = 0;
@@ -323,7 +331,8 @@ static void test_backends(void)
             test_read(io, queue, mode->name, row);
         }
         stk_io_queue_close(io, queue);
-        test_deep(io, mode->name);
+        test_deep(io, mode->name, false);
+        test_deep(io, mode->name, true);
         test_wake(io, mode->name);
         test_close(io, mode->name);
         stk_io_close(io);
@@ -620,7 +629,7 @@ static void test_forbidden(void)
         T_EQ("forbidden", stk_io_open(&io, &options, &error), 0);
         T_STR("forbidden", stk_io_backend(io, &reason), "threads");
         T_HAS("forbidden", reason, "io_uring_setup: EPERM");
-        test_deep(io, "forbidden");
+        test_deep(io, "forbidden", false);
         stk_io_close(io);
         options.backend = STOKER_IO_URING;
         T_EQ("demanded", stk_io_open(&io, &options, &error), -EPERM);

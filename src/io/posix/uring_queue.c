@@ -74,6 +74,7 @@ struct slot_list {
 
 struct uring_queue {
     struct stk_posix *posix;
+    struct stk_queue *threads; /* owned: instead of a ring, which the limits do not allow */
     struct io_uring ring;
     int wake_fd;
     bool ring_open, armed, woken;
@@ -129,6 +130,7 @@ int stk_uring_queue_open(struct stk_io *io, struct stk_queue **queue_out,
     }
     queue->posix = stk_posix(io);
     queue->depth = queue->posix->options.depth;
+    queue->wake_fd = -1;
     queue->slot_count = queue->depth * (1 + LEAKED_FACTOR);
     queue->free = NONE;
     queue->unsent = queue->in_flight = queue->cancelling = (struct slot_list){NONE, NONE};
@@ -142,6 +144,14 @@ int stk_uring_queue_open(struct stk_io *io, struct stk_queue **queue_out,
     }
     status = queue->wake_fd < 0 ? -errno : ring_open(&queue->ring, queue->depth);
     queue->ring_open = status == 0;
+    if (status == -EMFILE || status == -ENFILE || status == -ENOMEM) {
+        /* Too many open files, or too much locked memory: threads read without either. */
+        status = stk_thread_queue_open(io, &queue->threads, error);
+        if (status < 0) {
+            queue->threads = NULL;
+            goto free_queue;
+        }
+    }
     if (status == 0) {
         *queue_out = (struct stk_queue *)(void *)queue;
         queue = NULL;
@@ -152,6 +162,7 @@ done:
                        "raise the limits of open files and locked memory (ulimit -n, -l)",
                        "io_uring");
     }
+free_queue:
     stk_io_queue_close(io, (struct stk_queue *)(void *)queue);
     return status;
 }
@@ -162,7 +173,9 @@ void stk_uring_queue_close(struct stk_io *io, struct stk_queue *opaque)
     struct uring_queue *queue = uring_queue(opaque);
     uint64_t start_ns = stk_clock_ns(), now_ns = start_ns, finished_ns = start_ns;
 
-    (void)io;
+    if (queue->threads) {
+        stk_thread_queue_close(io, queue->threads);
+    }
     cancel_overdue(queue, UINT64_MAX, UINT64_MAX);
     while (queue->cancelling.first != NONE &&
            now_ns < finished_ns + STK_CLOSE_QUIET_MS * 1000000ull &&
@@ -198,6 +211,9 @@ int stk_uring_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_rea
     uint64_t deadline_ns = stk_clock_ns() + posix->options.read_timeout_ms * 1000000ull;
     int taken = 0;
 
+    if (queue->threads) {
+        return stk_thread_queue_submit(io, queue->threads, reads);
+    }
     for (struct stk_read *read = reads; read && queue->live < queue->depth; read = read->next) {
         struct slot *slot = slot_take(queue);
 
@@ -226,7 +242,9 @@ struct stk_read *stk_uring_reap(struct stk_io *io, struct stk_queue *opaque, uin
     uint64_t until_ns = now_ns + timeout_ms * 1000000ull;
     struct stk_read *list;
 
-    (void)io;
+    if (queue->threads) {
+        return stk_thread_queue_reap(io, queue->threads, timeout_ms);
+    }
     for (;;) {
         uint64_t next_ns = until_ns;
 
@@ -256,9 +274,14 @@ struct stk_read *stk_uring_reap(struct stk_io *io, struct stk_queue *opaque, uin
 
 void stk_uring_wake(struct stk_io *io, struct stk_queue *opaque)
 {
-    (void)io;
+    struct uring_queue *queue = uring_queue(opaque);
+
+    if (queue->threads) {
+        stk_thread_queue_wake(io, queue->threads);
+        return;
+    }
     /* Fails only if the counter is full: then a wake is pending already. */
-    (void)eventfd_write(uring_queue(opaque)->wake_fd, 1);
+    (void)eventfd_write(queue->wake_fd, 1);
 }
 
 static struct uring_queue *uring_queue(struct stk_queue *queue)

@@ -5,17 +5,20 @@
 
 #include "base/mem.h"
 #include "io/clock.h"
+#include "io/descriptor_budget.h"
 #include "io/io.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define MS 1000000ull
-#define UNUSED_MS 50000u  /* leases that were unused for this time are returned */
-#define SPARE_SOCKETS 64u /* a name with addresses of two kinds is tried at both at once */
+#define UNUSED_MS 50000u     /* leases that were unused for this time are returned */
+#define SPARE_SOCKETS 64u    /* a name with addresses of two kinds is tried at both at once */
+#define SOCKET_TRIES_MAX 20u /* 10 ms each, in which no other transfer is served */
 #define WINDOW_BYTES (2 << 20)
 #define LARGE_LATE_MS                                                                              \
     5000u /* two large bodies within so long: it is the link, not one connection */
@@ -160,6 +163,20 @@ static bool grow_receive_buffer(int fd)
            setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one) == 0;
 }
 
+/* If there are too many open files, waits for a cached one to be closed, or an idle connection. */
+static int open_socket(struct stk_http *http, const struct curl_sockaddr *address)
+{
+    uint32_t tries = 0;
+    int fd;
+
+    do {
+        fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+        http->socket_errno = fd < 0 ? errno : 0;
+    } while (fd < 0 && tries < SOCKET_TRIES_MAX &&
+             stk_descriptors_retry(http->socket_errno, &tries));
+    return fd;
+}
+
 curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct stk_http *http = user;
@@ -171,7 +188,7 @@ curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl
     while (http->options.node && budget->live >= stk_shared_limits_held(http->options.node) &&
            close_idle(http)) {
     }
-    fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    fd = open_socket(http, address);
     if (fd >= 0 && !grow_receive_buffer(fd)) {
         close(fd);
         fd = -1;

@@ -379,6 +379,11 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     http->active--;
     wiped = request->scratch_bytes;
     request->sent_bytes = slot->uploaded;
+    if (failure == STK_HTTP_CONNECT &&
+        (http->socket_errno == EMFILE || http->socket_errno == ENFILE)) {
+        snprintf(slot->problem, sizeof slot->problem,
+                 "this process has too many open files (ulimit -n)");
+    }
     /* Apart from proxies, libcurl's texts contain host names and addresses, which are not secret.
      */
     if (failure != STK_HTTP_NO_FAILURE && slot->problem[0]) {

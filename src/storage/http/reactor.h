@@ -119,6 +119,7 @@ struct stk_http {
     uint32_t large_count;                       /* ready or in flight */
     uint64_t swept_ns;
     bool reported;     /* a long wait was published */
+    int socket_errno;  /* why the last socket could not be opened; 0: it was */
     uint64_t moved_ns; /* of the last byte of any request in either direction */
     struct stk_http_host hosts[STK_HTTP_HOSTS];
     pthread_mutex_t lock;

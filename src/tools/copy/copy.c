@@ -244,6 +244,21 @@ static int reserve(struct stoker_copy *copy, struct stoker_error *error)
     return status;
 }
 
+/* Starts the network thread before the workers, which take all memory that a limit leaves. An error
+ * is that of the first request. */
+static void open_store(struct stoker_copy *copy)
+{
+    bool remote = copy->remote;
+    struct stk_store *store;
+
+    for (size_t i = 0; i < copy->options.source_count && !remote; i++) {
+        remote = stk_io_is_url(copy->sources[i]) && !stk_vfs_is_external_url(copy->sources[i]);
+    }
+    if (remote) {
+        (void)stk_vfs_get_store(copy->io, &store, NULL);
+    }
+}
+
 static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
 {
     struct stk_background_job_options job = {.name = "copy",
@@ -253,6 +268,7 @@ static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
                                              .threads = 1 + copy->worker_count,
                                              .threads_min = 2};
 
+    open_store(copy);
     return stk_background_job_start(&copy->job, &job, error);
 }
 

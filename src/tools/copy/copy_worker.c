@@ -428,15 +428,20 @@ static void run_work(struct stoker_copy *copy, const struct work *work, uint8_t 
     }
 }
 
-/* A worker without a buffer leaves, unless the planner would have no other worker. */
+/* A worker without a buffer leaves, unless the planner would have no other worker. Threads that
+ * were started, but will not work, are no others; they hold memory until they end. */
 static bool may_leave(struct stoker_copy *copy)
 {
+    struct stk_background_job *job = &copy->job;
     bool others;
 
-    pthread_mutex_lock(&copy->job.lock);
-    others = copy->job.locked.running > copy->locked.left + 2;
+    pthread_mutex_lock(&job->lock);
+    while (job->started > job->locked.wanted && !stk_background_job_is_stopping(job)) {
+        pthread_cond_wait(&job->changed, &job->lock);
+    }
+    others = job->started > copy->locked.left + 2;
     copy->locked.left += others;
-    pthread_mutex_unlock(&copy->job.lock);
+    pthread_mutex_unlock(&job->lock);
     return others;
 }
 
@@ -448,6 +453,7 @@ void stk_copy_run_worker(struct stoker_copy *copy)
     if (!small && may_leave(copy)) {
         return; /* the other threads copy it completely */
     }
+    small = small ? small : stk_pages_alloc(STK_COPY_SMALL_BYTES);
     while (take_work(copy, &work)) {
         run_work(copy, &work, small);
         pthread_mutex_lock(&copy->job.lock);
