@@ -331,6 +331,7 @@ void stoker_copy_close(struct stoker_copy *copy)
     stk_key_set_deinit(&copy->other_names);
     stk_key_set_deinit(&copy->folders);
     stk_key_set_deinit(&copy->inodes);
+    stk_copy_close_sources(copy);
     stk_io_close_beneath(copy->io, copy->to_io);
     stk_budget_release(&copy->engine->budget, copy->reserved);
     stk_descriptors_release(copy->descriptors);

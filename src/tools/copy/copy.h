@@ -90,6 +90,13 @@ struct stk_copy_note {
     struct stoker_error failure;
 };
 
+/* A local source that files are moved from. */
+struct stk_copy_source {
+    struct stk_io *io; /* owned; NULL: none; below it and the destination */
+    const char *root;  /* borrowed */
+    uint32_t users;    /* calls in progress */
+};
+
 struct stoker_copy {
     struct stoker_engine *engine; /* held; const after open, as all down to the threads */
     struct stk_io *io;
@@ -122,6 +129,7 @@ struct stoker_copy {
         system_files_left_out;
     _Atomic uint32_t odd_etags; /* objects whose ETag looks like an MD5 but is none */
     pthread_mutex_t folders_lock;
+    struct stk_copy_source open_source; /* the last one; with folders_lock */
     pthread_mutex_t rename_lock; /* with folds_names: of a look at a destination, and its rename */
     struct stk_key_set folders;  /* that were created; with folders_lock */
     struct stk_key_set inodes;   /* with folds_names: files of this run; with folders_lock */
@@ -182,6 +190,8 @@ int stk_copy_try_rename(struct stoker_copy *copy, struct stk_copy_file *file,
 /* MOVE: removes the source of a file that was copied, unless it changed. */
 int stk_copy_remove_source(struct stoker_copy *copy, struct stk_copy_file *file,
                            struct stoker_error *error);
+/* Closes what moves opened. No thread moves any more. */
+void stk_copy_close_sources(struct stoker_copy *copy);
 /* MOVE: removes the folders of a source that are empty. */
 int stk_copy_remove_folders(struct stoker_copy *copy, const char *source,
                             struct stoker_error *error);

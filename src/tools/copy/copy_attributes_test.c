@@ -309,6 +309,72 @@ static void test_move(void)
     T_EQ("clean", system("rm -r /dev/shm/stoker-copy-move-test"), 0);
 }
 
+/* ---- calls of open_beneath are counted ---- */
+
+#define COUNTED_MAX 8u
+
+static struct counted {
+    struct stk_io *io; /* whose table is replaced */
+    const struct stk_io_table *before;
+    struct stk_io_table table;
+    struct stk_write_table write;
+} counted[COUNTED_MAX];
+
+static uint32_t counted_count;
+static _Atomic uint32_t opened;
+
+static int open_counted(struct stk_io *io, const char *folder, struct stk_io **io_out,
+                        struct stoker_error *why);
+
+static void count_opens(struct stk_io *io)
+{
+    struct counted *it = &counted[counted_count++];
+
+    *it = (struct counted){
+        .io = io, .before = io->table, .table = *io->table, .write = *io->table->write};
+    it->write.open_beneath = open_counted;
+    it->table.write = &it->write;
+    io->table = &it->table;
+}
+
+static int open_counted(struct stk_io *io, const char *folder, struct stk_io **io_out,
+                        struct stoker_error *why)
+{
+    const struct stk_io_table *before = NULL;
+    int status;
+
+    for (uint32_t i = 0; i < counted_count; i++) {
+        before = counted[i].io == io ? counted[i].before : before;
+    }
+    status = before->write->open_beneath(io, folder, io_out, why);
+    atomic_fetch_add(&opened, 1);
+    if (status == 0 && *io_out != io && counted_count < COUNTED_MAX) {
+        count_opens(*io_out);
+    }
+    return status;
+}
+
+/* A move opens the destination and the source once each, whatever the number of files. */
+static void test_move_opens_once(void)
+{
+    struct stoker_copy_options move = {.kind = STOKER_MOVE, .recursive = 1};
+    char name[32];
+
+    for (uint32_t i = 0; i < 40; i++) {
+        mkdir(at("many"), 0755);
+        snprintf(name, sizeof name, "many/%u", i % 4);
+        mkdir(at(name), 0755);
+        snprintf(name, sizeof name, "many/%u/%u", i % 4, i);
+        put(name, "x");
+    }
+    T_EQ("folder", mkdir(at("to-many"), 0755), 0);
+    count_opens(engine->io);
+    T_EQ("move", run(move, at("many"), at("to-many/here")), 0);
+    T_EQ("opened", opened, 2);
+    engine->io->table = counted[0].before;
+    T_TRUE("all of them", has("to-many/here/3/39", "x") && access(at("many"), F_OK) < 0);
+}
+
 static void test_notes(void)
 {
     static const struct stoker_copy_options gone = {.kind = STOKER_REMOVE, .recursive = 1};
@@ -366,6 +432,7 @@ int main(void)
     test_names();
     test_dry_run();
     test_move();
+    test_move_opens_once();
     test_notes();
     test_bandwidth();
     T_EQ("clean",

@@ -31,14 +31,51 @@ static bool is_same_object(struct stoker_copy *copy, const struct stk_copy_file 
 }
 
 /* Opens an io in which no link of the source or the destination leads out of it: for a file below
- * the source that was named. */
+ * the source that was named. The files of one source share it. */
 static int open_source(struct stoker_copy *copy, const struct stk_copy_file *file,
                        struct stk_io **io_out, struct stoker_error *error)
 {
+    struct stk_copy_source *open = &copy->open_source;
+    int status = 0;
+
     *io_out = copy->to_io;
-    return strcmp(file->from, file->root) == 0
-               ? 0
-               : stk_io_open_beneath(copy->to_io, file->root, io_out, error);
+    if (strcmp(file->from, file->root) == 0) {
+        return 0;
+    }
+    pthread_mutex_lock(&copy->folders_lock);
+    if (open->users == 0 && (!open->io || strcmp(open->root, file->root) != 0)) {
+        stk_io_close_beneath(copy->to_io, open->io);
+        open->root = file->root;
+        status = stk_io_open_beneath(copy->to_io, file->root, &open->io, error);
+        open->io = status < 0 ? NULL : open->io;
+    }
+    if (open->io && strcmp(open->root, file->root) == 0) {
+        open->users++;
+        *io_out = open->io;
+    } else if (status == 0) { /* workers move files of two sources */
+        status = stk_io_open_beneath(copy->to_io, file->root, io_out, error);
+    }
+    pthread_mutex_unlock(&copy->folders_lock);
+    return status;
+}
+
+static void close_source(struct stoker_copy *copy, struct stk_io *io)
+{
+    bool is_shared;
+
+    pthread_mutex_lock(&copy->folders_lock);
+    is_shared = copy->open_source.users > 0 && io == copy->open_source.io;
+    copy->open_source.users -= is_shared;
+    pthread_mutex_unlock(&copy->folders_lock);
+    if (!is_shared) {
+        stk_io_close_beneath(copy->to_io, io);
+    }
+}
+
+void stk_copy_close_sources(struct stoker_copy *copy)
+{
+    stk_io_close_beneath(copy->to_io, copy->open_source.io);
+    copy->open_source.io = NULL;
 }
 
 int stk_copy_try_rename(struct stoker_copy *copy, struct stk_copy_file *file,
@@ -65,7 +102,7 @@ int stk_copy_try_rename(struct stoker_copy *copy, struct stk_copy_file *file,
         status = stk_io_rename(io, file->from, file->to, copy->options.no_clobber != 0, error);
         status = status == 0 ? 1 : status == -EXDEV ? 0 : status;
     }
-    stk_io_close_beneath(copy->to_io, io);
+    close_source(copy, io);
     return status;
 }
 
@@ -110,7 +147,7 @@ int stk_copy_remove_source(struct stoker_copy *copy, struct stk_copy_file *file,
 
         status = open_source(copy, file, &io, error);
         status = status < 0 ? status : stk_io_remove(io, file->from, error);
-        stk_io_close_beneath(copy->to_io, io);
+        close_source(copy, io);
         return status;
     }
     status = status < 0 ? status : stk_vfs_get_store(copy->io, &store, error);
