@@ -238,10 +238,10 @@ def test_full_disk(tmp_path):
 def test_fresh(bucket, tree, tmp_path):
     for name in ("plain", "sub/deep/large"):
         copy("cp", "--no-clobber", tree / name, f"{bucket.url}/key")
-        assert "is there already" in run("cp", "--no-clobber", "--part-size", "5M", tree / "empty",
+        assert "exists already" in run("cp", "--no-clobber", "--part-size", "5M", tree / "empty",
                                          f"{bucket.url}/key", ok=3)
         (tmp_path / "other").write_bytes(random_bytes(LARGE, 9))
-        assert "is there already" in run("cp", "--no-clobber", "--part-size", "5M",
+        assert "exists already" in run("cp", "--no-clobber", "--part-size", "5M",
                                          tmp_path / "other", f"{bucket.url}/key", ok=3)
         assert bucket.objects() == {"key": (tree / name).read_bytes()}
         run("rm", f"{bucket.url}/key")

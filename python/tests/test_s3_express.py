@@ -246,7 +246,7 @@ def test_refused(express, clean):  # noqa: F811
     assert "SignatureDoesNotMatch" in run("cat", f"s3://{BUCKET}/x", ok=None)
     clean.delenv("AWS_ACCESS_KEY_ID")
     clean.delenv("AWS_SECRET_ACCESS_KEY")
-    assert "wants credentials" in run("cat", f"s3://{BUCKET}/x", ok=None)
+    assert "needs credentials" in run("cat", f"s3://{BUCKET}/x", ok=None)
 
 
 def test_listed(express):

@@ -222,7 +222,7 @@ def test_copied_within_and_no_checksum_reported(sealing, clean, source):  # noqa
     for other in (random_bytes(1000, 2), data[:-1]):
         sealing.objects["data", "to/other"] = other
         text = run("cp", "--no-clobber", f"s3://data/{source}", "s3://data/to/other", ok=3)
-        assert "is there already" in text and sealing.objects["data", "to/other"] == other
+        assert "exists already" in text and sealing.objects["data", "to/other"] == other
 
 
 @pytest.mark.parametrize("size", [1000, LARGE], ids=["whole", "by parts"])

@@ -144,8 +144,8 @@ static int find_inner(const struct stk_aws_profile *profiles, const char *name,
     stk_aws_profile_location(profiles, profiles->name, "s3", place, sizeof place);
     snprintf(setting_text->where, sizeof setting_text->where, "%s below s3, %s", name, place);
     setting_text->text = found > 0 ? setting_text->inner : NULL;
-    return found < 0 ? stk_fail(error, STOKER_ERROR_LIMIT, "a setting is too long",
-                                "look at what it says", "%s", setting_text->where)
+    return found < 0 ? stk_fail(error, STOKER_ERROR_LIMIT, "a setting is too long", "shorten it",
+                                "%s", setting_text->where)
                      : 0;
 }
 
@@ -187,8 +187,8 @@ static int parse_setting(const struct row *row, const struct setting_text *setti
                      known[0] ? ", " : "", word->text);
         }
     }
-    return stk_fail(error, STOKER_ERROR_ARGUMENT, "a setting has a value that it does not know",
-                    "correct it", "%s: one of %s", setting_text->where, known);
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, "a setting has an unknown value",
+                    "use one of the known ones", "%s: one of %s", setting_text->where, known);
 }
 
 int stk_s3_settings_ca_file(const struct stk_aws_profile *profiles,

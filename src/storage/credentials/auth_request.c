@@ -97,7 +97,7 @@ static int check_request(const struct stk_credential_chain *search,
                         "open it with a reactor", "%s", what);
     }
     return has_memory ? 0
-                      : stk_fail_errno(error, ENOMEM, "cannot ask for credentials", "free memory",
+                      : stk_fail_errno(error, ENOMEM, "cannot request credentials", "free memory",
                                        "%s", what);
 }
 

@@ -72,7 +72,7 @@ static int environment_keys(struct stk_credential_chain *search, struct stk_cred
     if (status == 0 && expires) {
         if (!stk_auth_response_time(expires, &seconds)) {
             return stk_fail(error, STOKER_ERROR_FORMAT, "a time cannot be read",
-                            "2026-11-21T22:00:00Z is one", "AWS_CREDENTIAL_EXPIRATION");
+                            "write it like 2026-11-21T22:00:00Z", "AWS_CREDENTIAL_EXPIRATION");
         }
         found->expires_ns = seconds * 1000000000u;
     }
@@ -254,7 +254,7 @@ static int from_source(struct stk_credential_chain *search, const char *source, 
         }
     }
     return stk_fail(error, STOKER_ERROR_FORMAT, "a credential_source is unknown",
-                    "Environment, EcsContainer and Ec2InstanceMetadata are", "profile '%s'",
+                    "use Environment, EcsContainer or Ec2InstanceMetadata", "profile '%s'",
                     profile);
 }
 
@@ -466,7 +466,7 @@ static int container_token(struct stk_auth_request *auth, struct stoker_error *e
         value = text;
     }
     if (status == 0 && value && (strlen(value) >= sizeof text || strpbrk(value, "\r\n"))) {
-        status = stk_fail(error, STOKER_ERROR_FORMAT, "a token is not a line",
+        status = stk_fail(error, STOKER_ERROR_FORMAT, "a token has several lines",
                           "check where it was set", "AWS_CONTAINER_AUTHORIZATION_TOKEN");
     }
     if (status == 0 && value) {
@@ -492,13 +492,13 @@ static int from_container(struct stk_credential_chain *search, struct stk_creden
     }
     if (relative ? relative[0] != '/' : !is_allowed_url(full)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a container endpoint is not allowed",
-                        "https, this machine, or the addresses of ECS and EKS", "%s",
+                        "use https, an address of this machine, or one of ECS or EKS", "%s",
                         relative ? "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI does not begin with /"
                                  : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
     }
     auth = stk_auth_request_open(STK_HTTP_GET);
     if (!auth) {
-        return stk_fail_errno(error, ENOMEM, "cannot ask the container", "free memory", "ECS");
+        return stk_fail_errno(error, ENOMEM, "cannot query the container", "free memory", "ECS");
     }
     stk_auth_request_set_url(auth, "%s%s", relative ? CONTAINER : "", relative ? relative : full);
     auth->direct = true;
@@ -648,7 +648,7 @@ static int metadata_role(struct stk_credential_chain *search, struct stk_auth_re
                          struct stoker_error *error)
 {
     int status = role ? stk_auth_request_send(search, role, "the instance's metadata", error)
-                      : stk_fail_errno(error, ENOMEM, "cannot ask the instance", "free memory",
+                      : stk_fail_errno(error, ENOMEM, "cannot query the instance", "free memory",
                                        "its metadata");
 
     if (status < 0) {
@@ -695,7 +695,7 @@ static int from_metadata(struct stk_credential_chain *search, struct stk_credent
     snprintf(path, sizeof path, "%s%.256s", roles, role->text);
     keys = stk_ec2_metadata_request(STK_HTTP_GET, &service, path, token->text);
     status = keys ? stk_auth_request_send(search, keys, "the instance's metadata", error)
-                  : stk_fail_errno(error, ENOMEM, "cannot ask the instance", "free memory",
+                  : stk_fail_errno(error, ENOMEM, "cannot query the instance", "free memory",
                                    "its metadata");
     if (status == 0) {
         status = keys->code == 200 ? read_keys(keys, "the instance's metadata", found, error)

@@ -71,7 +71,7 @@ static int request_role(struct stk_credential_chain *search, const struct stk_st
 {
     struct stk_auth_request *auth = stk_auth_request_open(STK_HTTP_POST);
     int status =
-        auth ? 0 : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "STS");
+        auth ? 0 : stk_fail_errno(error, ENOMEM, "cannot request a role", "free memory", "STS");
 
     if (status == 0 && role->token_file) { /* sent unchanged */
         status = stk_credential_chain_require_private(sts_endpoint->url, sts_endpoint->from, error);
@@ -117,7 +117,7 @@ int stk_sts_sso(struct stk_credential_chain *search, const struct stk_sts_sso *s
     char base[STK_AUTH_REQUEST_URL_BYTES / 2];
     int status = auth && token
                      ? sso_token(search, sso, token, error)
-                     : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "SSO");
+                     : stk_fail_errno(error, ENOMEM, "cannot request a role", "free memory", "SSO");
 
     if (status == 0) {
         status = stk_sts_sso_url(search, "portal.sso", sso->region, base, sizeof base, error);
@@ -191,7 +191,7 @@ static int find_sts_endpoint(const struct stk_aws_profile *profiles,
     host = strstr(sts_endpoint->url, "://");
     if (!host || strpbrk(sts_endpoint->url, "?#@ \r\n")) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an endpoint is no URL",
-                        "https://HOST is one", "AWS_ENDPOINT_URL_STS, or endpoint_url");
+                        "write it like https://HOST", "AWS_ENDPOINT_URL_STS, or endpoint_url");
     }
     stk_url_normalize_host(sts_endpoint->url, sizeof sts_endpoint->url);
     host += 3;
@@ -361,12 +361,13 @@ static int sso_refresh(struct stk_credential_chain *search, const struct stk_sts
 
     if (!token->refresh[0] || !token->client_id[0] || !token->client_secret[0] ||
         token->registration_expires_s <= now_s) {
-        return stk_fail(error, STOKER_ERROR_MISSING, "it cannot be refreshed",
+        return stk_fail(error, STOKER_ERROR_MISSING, "the token of SSO cannot be refreshed",
                         "run 'aws sso login'", "no refresh token, or its client has ended");
     }
     auth = stk_auth_request_open(STK_HTTP_POST);
     if (!auth) {
-        return stk_fail_errno(error, ENOMEM, "cannot refresh it", "free memory", "SSO");
+        return stk_fail_errno(error, ENOMEM, "cannot refresh the token of SSO", "free memory",
+                              "SSO");
     }
     status = stk_sts_sso_url(search, "oidc", sso->region, auth->url, sizeof auth->url / 2, error);
     memcpy(auth->url + strlen(auth->url), "/token", 7);
@@ -374,7 +375,7 @@ static int sso_refresh(struct stk_credential_chain *search, const struct stk_sts
     for (size_t i = 0; i < STK_COUNT(members) && status == 0; i++) {
         if (!stk_auth_json_add_member(members[i][0], members[i][1], auth->body, sizeof auth->body,
                                       &auth->body_bytes)) {
-            status = stk_fail(error, STOKER_ERROR_LIMIT, "it cannot be refreshed",
+            status = stk_fail(error, STOKER_ERROR_LIMIT, "the token of SSO cannot be refreshed",
                               "run 'aws sso login'", "'%s'", token->shown);
         }
     }

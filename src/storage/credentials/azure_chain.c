@@ -198,7 +198,7 @@ static int from_environment(struct stk_credential_chain *search, struct stk_cred
     }
     auth = stk_auth_request_open(STK_HTTP_POST);
     if (!auth) {
-        return stk_fail_errno(error, ENOMEM, "cannot ask for a token", "free memory", "Entra");
+        return stk_fail_errno(error, ENOMEM, "cannot request a token", "free memory", "Entra");
     }
     status = send_form(search, auth, tenant,
                        stk_auth_request_add_field(auth, "grant_type", "client_credentials") &&
@@ -231,7 +231,7 @@ static int from_workload(struct stk_credential_chain *search, struct stk_credent
     auth = stk_auth_request_open(STK_HTTP_POST);
     status = auth ? stk_credential_chain_read_file(file, token, sizeof token,
                                                    "AZURE_FEDERATED_TOKEN_FILE", error)
-                  : stk_fail_errno(error, ENOMEM, "cannot ask for a token", "free memory", "Entra");
+                  : stk_fail_errno(error, ENOMEM, "cannot request a token", "free memory", "Entra");
     if (status == 0) {
         status = send_form(search, auth, tenant,
                            stk_auth_request_add_field(auth, "grant_type", "client_credentials") &&
@@ -352,9 +352,9 @@ static int from_managed(struct stk_credential_chain *search, struct stk_credenti
     if (identity.variable && !stk_credentials_url_is_private(identity.endpoint) &&
         strncmp(identity.endpoint, "http://169.254.", 15) != 0) {
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "an identity endpoint is not allowed",
-                          "https, or this machine, may be", "%s", identity.variable);
+                          "use https, or an address of this machine", "%s", identity.variable);
     } else if (strpbrk(identity.secret, "\r\n") || strlen(identity.secret) > 4096) {
-        status = stk_fail(error, STOKER_ERROR_FORMAT, "a secret is not a line",
+        status = stk_fail(error, STOKER_ERROR_FORMAT, "a secret has several lines",
                           "check where it was set", "IDENTITY_HEADER, or MSI_SECRET");
     } else {
         stk_auth_request_add_header(auth, identity.header, identity.secret);

@@ -304,7 +304,9 @@ static int impersonate(struct stk_credential_chain *search, const struct file *f
     if (status == 0) {
         status = auth->code != 200
                      ? stk_auth_request_fail(auth, "Google's impersonation",
-                                             "may the identity act for the service account?", error)
+                                             "let the identity impersonate the service account: "
+                                             "roles/iam.serviceAccountTokenCreator",
+                                             error)
                      : stk_auth_response_json(
                            (struct stk_view){(uint8_t *)auth->text, auth->text_bytes}, fields,
                            STK_COUNT(fields), "the answer of impersonation", error);
@@ -323,9 +325,10 @@ static int external_account_token(struct stk_credential_chain *search, const str
     int status;
 
     if (!file->source_file[0] && !file->source_url[0]) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a kind of credential_source is not read",
-                        "a file or a url is; make a service account's key, or log in by gcloud",
-                        "external_account");
+        return stk_fail(
+            error, STOKER_ERROR_UNSUPPORTED, "credential_source is of an unsupported kind",
+            "use one with file or url, make a service account's key, or log in by gcloud",
+            "external_account");
     }
     status = subject_token(search, file, token, sizeof token, error);
     if (status == 0) {
@@ -479,9 +482,9 @@ static int token_of_file(struct stk_credential_chain *search, const struct file 
     } else if (strcmp(file->type, "external_account") == 0) {
         status = external_account_token(search, file, auth, found, error);
     } else { /* a source that has one itself is not read, either */
-        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a type of credentials is not read",
-                          "authorized_user, service_account, external_account and "
-                          "impersonated_service_account are",
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "credentials are of an unsupported type",
+                          "use authorized_user, service_account, external_account or "
+                          "impersonated_service_account",
                           "'%s'", path);
     }
     stk_auth_request_close(auth);

@@ -103,7 +103,7 @@ static int request_session(struct stk_credential_chain *search,
     const struct stk_credential_session *session = search->options->session;
     struct stk_auth_request *auth = stk_auth_request_open(STK_HTTP_GET);
     int status = auth ? sign_session(auth, session, source, read_only, error)
-                      : stk_fail_errno(error, ENOMEM, "cannot ask for a session", "free memory",
+                      : stk_fail_errno(error, ENOMEM, "cannot request a session", "free memory",
                                        "S3 Express");
 
     *turn_out = RECOVERY_NONE;
@@ -125,7 +125,7 @@ static int find_source(const struct stk_credential_session *session, struct stk_
     int status = stk_credential_provider_get(session->base, source, error);
 
     if (status == 0 && source->kind != STK_CREDS_KEYS) {
-        status = stk_fail(error, STOKER_ERROR_MISSING, "a bucket of S3 Express wants credentials",
+        status = stk_fail(error, STOKER_ERROR_MISSING, "a bucket of S3 Express needs credentials",
                           "run 'stoker creds explain URL' for the sources that are searched", "%s",
                           session->host);
     }
@@ -144,7 +144,7 @@ static int from_session(struct stk_credential_chain *search, struct stk_credenti
     int status;
 
     if (!source) {
-        return stk_fail_errno(error, ENOMEM, "cannot ask for a session", "free memory",
+        return stk_fail_errno(error, ENOMEM, "cannot request a session", "free memory",
                               "S3 Express");
     }
     madvise(source, sizeof *source, MADV_DONTDUMP);

@@ -77,8 +77,8 @@ int stk_http_open(struct stk_http **http_out, const struct stk_http_options *opt
                         curl_easy_strerror(loaded));
     }
     if (options->connections_max > STK_HTTP_CONNECTIONS_MAX) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many connections",
-                        "ask for at most 1024", "%u", options->connections_max);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many connections", "use at most 1024",
+                        "%u", options->connections_max);
     }
     http = stk_alloc(1, sizeof *http);
     if (!http) {

@@ -180,7 +180,7 @@ static int run_head(struct stk_store *store, const struct stk_object_url *object
     int status;
 
     if (!answer) {
-        return stk_fail(error, -ENOMEM, "cannot ask for an object", "free memory", "store");
+        return stk_fail(error, -ENOMEM, "cannot request an object", "free memory", "store");
     }
     stk_store_init_head(&operation, object, &byte);
     status = stk_operation_run(store, &operation, answer, error);
@@ -248,7 +248,7 @@ int stk_store_bucket_location(struct stk_store *store, const struct stk_object_u
 
     memset(region, 0, 64);
     if (!answer) {
-        return stk_fail(error, -ENOMEM, "cannot ask for a bucket", "free memory", "store");
+        return stk_fail(error, -ENOMEM, "cannot query a bucket", "free memory", "store");
     }
     bucket.key = "";
     if (object->kind == STK_OBJECT_URL_GCS) {
@@ -455,7 +455,7 @@ int stk_store_part_checksum(struct stk_store *store, const struct stk_object_url
         return STOKER_ERROR_UNSUPPORTED;
     }
     if (!answer) {
-        return stk_fail(error, -ENOMEM, "cannot ask for a part", "free memory", "store");
+        return stk_fail(error, -ENOMEM, "cannot request a part", "free memory", "store");
     }
     snprintf(text, sizeof text, "%u", number);
     query.value = text;

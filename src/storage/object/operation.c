@@ -212,11 +212,10 @@ static int wait_for_outage_end(struct stk_operation *operation, uint64_t now_ns)
     operation->in_outage = true;
     return now_ns < end_of(operation)
                ? -EAGAIN
-               : stk_fail(
-                     &operation->request.error, -EBUSY,
-                     "the store answers nothing well, or is not there",
-                     "look at the server; with a longer read_timeout it is waited for for longer",
-                     "%llu s", (unsigned long long)(now_ns - operation->progress_ns) / (1000 * MS));
+               : stk_fail(&operation->request.error, -EBUSY,
+                          "the store does not respond, or fails each request",
+                          "check the server; a longer read_timeout waits longer for it", "%llu s",
+                          (unsigned long long)(now_ns - operation->progress_ns) / (1000 * MS));
 }
 
 /* The host of the request, for the report of long waits. */
@@ -246,7 +245,7 @@ static int admit(struct stk_http_request *request, char *room)
 
     if (operation->abandoned ||
         (operation->stop && atomic_load_explicit(operation->stop, memory_order_relaxed))) {
-        return stk_fail(&request->error, STOKER_ERROR_CLOSED, "it is not wanted any more",
+        return stk_fail(&request->error, STOKER_ERROR_CLOSED, "the request is no longer needed",
                         "nothing is wrong", "a hedge");
     }
     if (now_ns >= operation->queued_ns &&

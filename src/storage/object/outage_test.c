@@ -96,7 +96,7 @@ static void test_no_turn_in_an_outage(void)
         fetch(&fetched);
         T_EQ("busy", fetched.status, -EBUSY);
         T_ERROR("busy", &fetched.error);
-        T_HAS("busy", fetched.error.what, "answers nothing well");
+        T_HAS("busy", fetched.error.what, "fails each request");
         T_TRUE("in its time", stk_clock_ns() - begin_ns >= (well ? 10 : 1) * 60 * SECOND / 1000);
         stk_store_get_stats(fetched.store, &ledger);
         T_EQ("nothing was sent", ledger.requests[STOKER_STORE_HTTP], 0);

@@ -204,7 +204,7 @@ static int check(struct stk_endpoint *site, struct stoker_error *error)
     if (!web || strcspn(host + 3, "/") == 0 || strpbrk(host, "?#@ \t\r\n\\")) {
         explicit_bzero(site->endpoint, sizeof site->endpoint); /* it may hold a password */
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an endpoint is no URL",
-                        "http://host:port is one", "%s",
+                        "write it like http://host:port", "%s",
                         site->endpoint_source[0] ? site->endpoint_source : "the endpoint");
     }
     while (site->endpoint[bytes - 1] == '/') {

@@ -16,7 +16,7 @@ int stk_provider_request_build(struct stk_provider_request *request, struct stok
     request->url = NULL;
     if (secret && !stk_credentials_url_is_private(endpoint)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a secret would go out in plain text",
-                        "use an endpoint of https; or ask for unsigned requests", "%s: %s",
+                        "use an endpoint of https, or unsigned requests", "%s: %s",
                         request->site->endpoint_source, endpoint);
     }
     status = request->service == STK_CREDS_GOOGLE ? stk_provider_request_google(request, error)

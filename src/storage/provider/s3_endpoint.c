@@ -246,12 +246,11 @@ static int check(const struct builder *builder)
         return 0;
     }
     if (own || builder->fips) {
-        return fail(builder,
-                    "S3 Accelerate goes neither with an endpoint of one's own nor with FIPS",
+        return fail(builder, "S3 Accelerate cannot be combined with a custom endpoint or FIPS",
                     "take out use_accelerate_endpoint below s3 in the profile");
     }
     return builder->target->arn || builder->target->zone
-               ? fail(builder, "S3 Accelerate is for usual buckets",
+               ? fail(builder, "S3 Accelerate supports general purpose buckets only",
                       "take out use_accelerate_endpoint below s3 in the profile")
                : 0;
 }

@@ -600,6 +600,6 @@ bool stk_write_request_matches_object(struct stk_store *store, const struct stk_
 
 int stk_write_request_fail_exists(const struct stk_object_url *object, struct stoker_error *error)
 {
-    return stk_fail(error, -EEXIST, "an object of this name is there already",
-                    "choose another name, or allow that it is replaced", "'%.400s'", object->url);
+    return stk_fail(error, -EEXIST, "an object of this name exists already",
+                    "choose another name, or allow replacing it", "'%.400s'", object->url);
 }

@@ -329,7 +329,7 @@ static int walk_folder(struct stk_walk *walk, char *path, uint32_t depth,
 
     if (depth > STK_WALK_DEPTH_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "folders are nested too deep",
-                        "at most 200 levels", "'%.400s'", path);
+                        "move the folders up: at most 200 levels are read", "'%.400s'", path);
     }
     status = stk_io_list(walk->io, path, &listing, error);
     for (size_t i = 0; status == 0 && i < listing.count; i++) {

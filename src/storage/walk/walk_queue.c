@@ -46,7 +46,7 @@ int stk_walk_next(struct stk_walk *walk, uint32_t timeout_ms, struct stk_walk_en
             *error = walk->locked.error;
         }
     } else if (status == STOKER_ERROR_AGAIN) {
-        stk_fail(error, status, "nothing is ready yet", "ask again", "'%.400s'", walk->path);
+        stk_fail(error, status, "nothing is ready yet", "call again", "'%.400s'", walk->path);
     }
     pthread_mutex_unlock(&walk->lock);
     return status;

@@ -71,7 +71,7 @@ static const struct row {
      "", 0, 9, "not known to S3 Accelerate: take out", NULL},
     {"accelerate, and one's own", "s3://bucket/key",
      {"AWS_PROFILE=fast", "AWS_ENDPOINT_URL=http://127.0.0.1:9000"}, 0, "S3", "anonymous", "", "",
-     0, 9, "S3 Accelerate goes neither", NULL},
+     0, 9, "S3 Accelerate cannot be combined", NULL},
     {"an access point", "s3://arn:aws:s3:eu-west-1:" ACCOUNT ":accesspoint/p/key",
      {"AWS_REGION=us-west-2"}, 0, "S3", "anonymous", "",
      "https://p-" ACCOUNT ".s3-accesspoint.eu-west-1.amazonaws.com", 0, 9, NULL, "eu-west-1"},
