@@ -8,11 +8,12 @@ from typing import Any
 
 from . import _stoker, fsspec_source
 from ._options import count, interruptible, paths_of, word
+from .dataset import BadSample
 from .engine import Engine, engine_of
-from .errors import ChangedError, EmptyError
+from .errors import ChangedError, CorruptError, EmptyError, TruncatedError
 from .pickling import Portable
 
-__all__ = ["Tokens", "dtype_name", "token_paths"]
+__all__ = ["Tokens", "dtype_name", "open_readable", "token_paths"]
 
 STORED = {
     "uint8": _stoker.UINT8,
@@ -130,6 +131,22 @@ class Tokens(Portable):
                 "the token files differ from those of the pickled object",
                 repr(self.files),
                 "pickle the object again",
+            )
+
+
+def open_readable(files: list[bytes], damaged: list[BadSample], **options: Any) -> Tokens:
+    """Opens the files without those whose zstd frames do not state a size and are damaged: the
+    number of their tokens is unknown. They are removed from ``files`` and added to ``damaged``."""
+    while True:
+        try:
+            return Tokens(files, **options)
+        except (CorruptError, TruncatedError) as error:
+            names = [fsspec_source.shown(file) for file in files]
+            if "compressed by zstd" not in error.what or error.shard not in names or len(files) < 2:
+                raise
+            del files[names.index(error.shard)]
+            damaged.append(
+                BadSample(error.shard, "", error.offset, error.status, error.name, error.what, None)
             )
 
 

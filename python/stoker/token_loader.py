@@ -8,15 +8,15 @@ from time import monotonic
 from typing import Any
 
 from . import _stoker
-from ._options import ON_ERRORS, TAILS, count, interruptible, parse_bytes, word
+from ._options import ON_ERRORS, TAILS, count, interruptible, parse_bytes, paths_of, word
 from .dataset import BadSample
 from .engine import Engine, engine_of
-from .errors import ArgumentError
+from .errors import ArgumentError, LimitError
 from .loader_base import LoaderBase
 from .loader_stats import WaitTimes
 from .mix import Mix, Mixed
 from .tensors import Convert, check_word
-from .token_files import Tokens, token_paths
+from .token_files import Tokens, open_readable, token_paths
 from .token_rows import FIM, Fields, field_values, fields_of, row_options
 
 __all__ = ["TokenLoader"]
@@ -100,9 +100,10 @@ class TokenLoader(LoaderBase):
         on_error: ``"raise"``; or ``"skip"``: a row that cannot be read (a damaged part of a
             compressed file or of an index, a token id beyond ``vocab``) is padding without labels,
             is counted in ``stats()["bad_samples"]``, and is listed in :attr:`quarantine`. No
-            document ends in a part that cannot be read. Errors of disks and stores, files that
-            change, and files whose number of tokens is unknown are raised: zstd files that end too
-            early, or with damage in a frame that does not state its size.
+            document ends in a part that cannot be read. Files whose number of tokens is unknown
+            (zstd files that end too early, or with damage in a frame that does not state its size)
+            are left out, counted and listed, too; without other files, and in a mix, they are
+            raised. Errors of disks and stores, and files that change, are raised.
         bad_samples_max: if more rows cannot be read, LimitError is raised. Default: no limit.
         shuffle, tail, rank, world_size, window, groups, output: see :class:`Loader`.
         block_bytes: approximate size of a block of the order, in stored tokens. Default: 8 MiB.
@@ -194,6 +195,7 @@ class TokenLoader(LoaderBase):
             ),
         }
         self._leaves: list[list[bytes]] = []  # files of each source of a mix
+        self._damaged: list[BadSample] = []  # files that are left out
         if isinstance(source, Tokens):
             if (stored, vocab) != (None, None) or engine not in (None, source.engine):
                 raise ArgumentError(
@@ -213,11 +215,22 @@ class TokenLoader(LoaderBase):
             self._leaves = [token_paths(leaf, found) for leaf in source.leaves()]
             source_files: Any = list(chain(*self._leaves))
             self.tokens = Tokens(source_files, stored=stored, vocab=vocab, engine=engine)
+        elif on_error == "skip":
+            files = token_paths(paths_of(source), engine_of(engine, where))
+            self.tokens = open_readable(
+                files, self._damaged, stored=stored, vocab=vocab, engine=engine
+            )
         else:
             self.tokens = Tokens(source, stored=stored, vocab=vocab, engine=engine)
         if not isinstance(source, Tokens):
             self._owned.append(self.tokens)
         try:
+            if len(self._damaged) > (bad_samples_max or len(self._damaged)):
+                raise LimitError(
+                    f"{len(self._damaged)} token files are damaged",
+                    f"bad_samples_max={bad_samples_max}: the first is '{self._damaged[0].shard}'",
+                    "compress them again, or raise bad_samples_max",
+                )
             if isinstance(source, Mix):
                 self._native = self._open_mix(source)
             else:
@@ -300,7 +313,8 @@ class TokenLoader(LoaderBase):
           batch in which the training loop waited for data; ``run_seconds``, ``wait_seconds``,
           ``first_batch_seconds`` (since opening).
         * ``batches``, ``samples`` (rows, or documents) of this rank; ``samples_per_second``.
-        * ``bad_samples``: rows that could not be read, each time that one was due.
+        * ``bad_samples``: rows that could not be read, each time that one was due, and files that
+          are left out.
         * ``epoch`` and ``position`` of the stream of all ranks, in rows.
         * ``fingerprint``: hash of all rows that the order scheduled so far: ranks and runs with
           equal fingerprints had the same rows.
@@ -310,12 +324,13 @@ class TokenLoader(LoaderBase):
         return {**stream, **self._times.stats(), "bad_samples": self._bad_samples()}
 
     def _bad_samples(self) -> int:
-        return int(self._native.bad_samples())
+        return int(self._native.bad_samples()) + len(self._damaged)
 
     @property
     def quarantine(self) -> list[BadSample]:
-        """Rows that could not be read, the first 1,000: file, offset, reason, number of the row."""
-        return [BadSample(*entry) for entry in self._native.quarantine()]
+        """Files that are left out, and rows that could not be read, the first 1,000: file, offset,
+        reason, number of the row."""
+        return self._damaged + [BadSample(*entry) for entry in self._native.quarantine()]
 
     # ---- the rest ----
 

@@ -278,6 +278,15 @@ def test_no_advice_damages_a_tar_that_is_cut(tmp_path):
         assert "truncate --size" not in str(caught.value), cut
 
 
+def test_an_empty_shard_beside_good_ones(tmp_path):
+    """The advice names the way to continue without it."""
+    good = tar(tmp_path / "a.tar", [("1.cls", b"1")])
+    make.write(tmp_path / "b.tar", b"")
+    with pytest.raises(stoker.EmptyError, match="b.tar.*has no bytes.*\n.*in a list or a glob"):
+        values(tmp_path, on_error="skip")
+    assert values([good]) == {"1": 1}
+
+
 # ---- shards that change ----
 
 

@@ -502,6 +502,27 @@ def test_numbers_of_every_size_and_locale(tmp_path):
             list(stoker.Loader(tmp_path / "b.tar", 1, fields={"x": kind("x")}, tail="keep"))
 
 
+@pytest.mark.parametrize("items, depth", [(256, 8), (2, 64), (65536, 4), (4096, 6)])
+def test_a_product_of_lengths_beyond_64_bits(tmp_path, engine, items, depth):
+    """An error of its sample, never the bytes that its slot had before: also of the next field."""
+    text = "[" * depth + "7" + (",7" * (items - 1) + "]") * depth
+    members = []
+    for number in range(6):
+        content = text if number in (1, 4) else f"[{number}, {number}]"
+        members += [(f"{number}.json", content.encode()), (f"{number}.cls", b"%d" % (20 + number))]
+    make.tar(tmp_path / "a.tar", members)
+    fields = {"v": stoker.Array("json", dtype="int64"), "y": stoker.Int("cls"), "id": "__id__"}
+    options = dict(fields=fields, shuffle="none", tail="keep", output="numpy", engine=engine)
+    with pytest.raises(stoker.Error, match="key '1'"):
+        list(stoker.Loader(tmp_path / "a.tar", 6, **options))
+    with stoker.Loader(tmp_path / "a.tar", 1, on_error="skip", **options) as loader:
+        for batch in loader:
+            number = int(batch["id"][0])
+            assert number not in (1, 4) and int(batch["y"][0]) == 20 + number
+            assert list(batch["v"][0]) == [number, number]
+        assert sorted(bad.key for bad in loader.quarantine) == ["1", "4"]
+
+
 def test_an_error_names_what_is_there(tmp_path, engine):
     text = b'{"i": 1e999, "s": "a\\ud800", "n": null, "width": 5, "o": {"x": [1]}}'
 
