@@ -1,15 +1,17 @@
 /* Reads ranges of tensors, leaf by leaf, and verifies them.
  *
  *   task: 16 leaves --in memory--> read into the caller's buffers, or scratch --.
- *                   --on a disk--> reads in flight, O_DIRECT, into scratch -----+-> hash --> copy
+ *                   --on a disk--> a read in flight, O_DIRECT, into scratch ----+-> hash --> copy
  *
- * Each thread has two tasks: the reads of one are in flight while the other is hashed. */
+ * Each thread has two tasks: the read of one is in flight while the other is hashed. It is one
+ * request: a virtual disk read 1.6 GB/s in requests of 1 MiB and 1.75 GB/s in those of 16 MiB. */
 #include "base/crypto/sha256_many.h"
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "base/options.h"
 #include "checkpoint/read/checkpoint.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +24,7 @@
 #define COLD_SHARE_MIN 8u /* one page in so many is missing: the disk is read directly */
 #define PROVIDE_BYTES ((uint64_t)2 << 20) /* unit of stk_pages_provide */
 #define REAP_MS 100u
-#define SLOT_BYTES (STK_SAFETENSORS_LEAF_BYTES + STK_IO_ALIGN) /* a leaf at any offset */
-#define SCRATCH_BYTES (TASK_LEAVES * (size_t)SLOT_BYTES)
+#define SCRATCH_BYTES (STK_SAFETENSORS_BLOCK_BYTES + (size_t)STK_IO_ALIGN) /* at any offset */
 #define OTHER "restore another step, or copy this one again"
 
 /* A range of the buffer of a file. */
@@ -142,9 +143,9 @@ static void aim(const struct stoker_checkpoint_load *load, const struct task *ta
 struct batch {
     struct task task;
     struct target targets[TASK_LEAVES];
-    uint8_t *scratch;                   /* owned: SCRATCH_BYTES */
-    struct stk_read reads[TASK_LEAVES]; /* of a cold task */
-    uint32_t submitted, pending;        /* reads: given to the queue; not finished */
+    uint8_t *scratch;        /* owned: SCRATCH_BYTES */
+    struct stk_read read;    /* of a cold task */
+    bool submitted, pending; /* the read: given to the queue; not finished */
     bool active, cold;
 };
 
@@ -309,40 +310,35 @@ static bool is_cold(const struct stoker_checkpoint_load *load, const struct batc
 
 static void submit(struct reader *reader, struct batch *batch)
 {
-    if (batch->active && batch->cold && batch->submitted < batch->task.count) {
-        int taken = stk_io_submit(reader->load->checkpoint->place.io, reader->queue,
-                                  &batch->reads[batch->submitted]);
-
-        batch->submitted += (uint32_t)stk_max(taken, 0);
+    if (batch->active && batch->cold && !batch->submitted) {
+        batch->submitted =
+            stk_io_submit(reader->load->checkpoint->place.io, reader->queue, &batch->read) > 0;
     }
 }
 
-/* Starts the reads of a batch into its scratch memory. */
-static void start_reads(struct reader *reader, struct batch *batch)
+/* Starts the read of a batch into its scratch memory. */
+static void start_read(struct reader *reader, struct batch *batch)
 {
     const struct stk_checkpoint_file *file = &reader->load->checkpoint->files[batch->task.file];
+    uint64_t begin = batch->targets[0].begin, end = batch->targets[batch->task.count - 1].end;
 
-    for (uint64_t i = batch->task.count; i-- > 0;) {
-        struct target *target = &batch->targets[i];
-
-        target->direct = false;
-        batch->reads[i] =
-            (struct stk_read){.file = file->file,
-                              .offset = file->layout.header_bytes + target->begin,
-                              .buffer = batch->scratch + i * SLOT_BYTES,
-                              .bytes = (uint32_t)(target->end - target->begin),
-                              .capacity = SLOT_BYTES,
-                              .cancelled = &reader->load->job.stopping,
-                              .next = i + 1 < batch->task.count ? &batch->reads[i + 1] : NULL,
-                              .owner = batch};
+    for (uint64_t i = 0; i < batch->task.count; i++) {
+        batch->targets[i].direct = false;
     }
-    batch->submitted = 0;
-    batch->pending = (uint32_t)batch->task.count;
+    batch->read = (struct stk_read){.file = file->file,
+                                    .offset = file->layout.header_bytes + begin,
+                                    .buffer = batch->scratch,
+                                    .bytes = (uint32_t)(end - begin),
+                                    .capacity = SCRATCH_BYTES,
+                                    .cancelled = &reader->load->job.stopping,
+                                    .owner = batch};
+    batch->submitted = false;
+    batch->pending = true;
     submit(reader, batch);
 }
 
 /* Memory of the caller that was never used costs a page fault for each 4 KiB. Provides the memory
- * of the large ranges of a task in larger units, while its reads are in flight. */
+ * of the large ranges of a task in larger units, while its read is in flight. */
 static void provide_memory(const struct stoker_checkpoint_load *load, const struct batch *batch)
 {
     uint64_t begin = batch->targets[0].begin, end = batch->targets[batch->task.count - 1].end;
@@ -360,7 +356,7 @@ static void provide_memory(const struct stoker_checkpoint_load *load, const stru
     }
 }
 
-/* Takes a task, and reads it, or starts its reads. Leaves the batch inactive if there is none. */
+/* Takes a task, and reads it, or starts its read. Leaves the batch inactive if there is none. */
 static int start_batch(struct reader *reader, struct batch *batch, struct stoker_error *error)
 {
     struct stoker_checkpoint_load *load = reader->load;
@@ -378,57 +374,66 @@ static int start_batch(struct reader *reader, struct batch *batch, struct stoker
         batch->cold = false; /* reads that wait need no queue */
     }
     if (batch->cold) {
-        start_reads(reader, batch);
+        start_read(reader, batch);
     }
     provide_memory(load, batch);
     return batch->cold ? 0 : read_targets(load, &batch->task, batch->targets, error);
 }
 
-/* Returns 0, or the error of a read of a batch. */
-static int check_reads(struct reader *reader, struct batch *batch, struct stoker_error *error)
+/* Reads each leaf of a task alone, so that an error names the tensor. */
+static int read_leaves(struct reader *reader, struct batch *batch, struct stoker_error *error)
 {
     const struct stk_checkpoint_file *file = &reader->load->checkpoint->files[batch->task.file];
+    int status = 0;
 
-    for (uint64_t i = 0; i < batch->task.count; i++) {
-        const struct stk_read *read = &batch->reads[i];
-        int status = 0;
+    for (uint64_t i = 0; status == 0 && i < batch->task.count; i++) {
+        struct target *target = &batch->targets[i];
 
-        if (read->result < 0) {
-            status = stk_io_fail_read(file->file, read->result,
-                                      "cannot read the file of a checkpoint", error);
-        } else if (read->result < (int64_t)read->bytes) {
-            status = stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early", OTHER,
-                              "'%.400s'", file->path);
-        }
-        if (status < 0) {
-            stk_error_set_location(error, file->path, read->offset,
-                                   stk_checkpoint_tensor_at(file, batch->targets[i].begin));
-            return status;
-        }
-        batch->targets[i].data = read->buffer + read->skip;
+        target->data = batch->scratch + (target->begin - batch->targets[0].begin);
+        status = stk_checkpoint_read(reader->load->checkpoint, file,
+                                     file->layout.header_bytes + target->begin, target->data,
+                                     target->end - target->begin, error);
     }
-    return 0;
+    return status;
 }
 
-/* Waits for the reads of a batch. Those of the other one end meanwhile, too. */
-static int finish_reads(struct reader *reader, struct batch *batch, struct stoker_error *error)
+/* Waits for the read of a batch. That of the other one ends meanwhile, too. */
+static int finish_read(struct reader *reader, struct batch *batch, struct stoker_error *error)
 {
-    while (batch->pending > 0) {
+    const struct stk_checkpoint_file *file = &reader->load->checkpoint->files[batch->task.file];
+    const struct stk_read *read = &batch->read;
+
+    while (batch->pending) {
         struct stk_read *list =
             stk_io_reap(reader->load->checkpoint->place.io, reader->queue, REAP_MS);
 
         for (; list; list = list->next) {
-            ((struct batch *)list->owner)->pending--;
+            ((struct batch *)list->owner)->pending = false;
         }
         submit(reader, &reader->batches[0]);
         submit(reader, &reader->batches[1]);
     }
-    return check_reads(reader, batch, error);
+    if (read->result == -EIO || (read->result >= 0 && read->result < (int64_t)read->bytes)) {
+        return read_leaves(reader, batch, error);
+    }
+    if (read->result < 0) {
+        int status = stk_io_fail_read(file->file, read->result,
+                                      "cannot read the file of a checkpoint", error);
+
+        stk_error_set_location(error, file->path, read->offset,
+                               stk_checkpoint_tensor_at(file, batch->targets[0].begin));
+        return status;
+    }
+    for (uint64_t i = 0; i < batch->task.count; i++) {
+        batch->targets[i].data =
+            batch->scratch + read->skip + (batch->targets[i].begin - batch->targets[0].begin);
+    }
+    return 0;
 }
 
 static int finish_batch(struct reader *reader, struct batch *batch, struct stoker_error *error)
 {
-    int status = batch->cold ? finish_reads(reader, batch, error) : 0;
+    int status = batch->cold ? finish_read(reader, batch, error) : 0;
 
     status =
         status < 0 ? status : verify_targets(reader->load, &batch->task, batch->targets, error);
@@ -463,9 +468,7 @@ static void close_reader(struct reader *reader)
     for (uint32_t i = 0; i < 2; i++) {
         struct batch *batch = &reader->batches[i];
 
-        for (uint64_t j = 0; batch->cold && j < batch->task.count; j++) {
-            leaked = leaked || batch->reads[j].leaked;
-        }
+        leaked = leaked || (batch->cold && batch->read.leaked);
         if (batch->scratch && !leaked) {
             stk_pages_free(batch->scratch, SCRATCH_BYTES);
         }

@@ -140,6 +140,17 @@ static void count_block(struct stoker_checkpoint_save *save,
     }
 }
 
+/* Another thread may hash now, also while the caller copies. */
+static void end_hash(struct stoker_checkpoint_save *save)
+{
+    pthread_mutex_lock(&save->job.lock);
+    save->locked.busy--;
+    if (save->locked.filled) {
+        pthread_cond_signal(&save->work);
+    }
+    pthread_mutex_unlock(&save->job.lock);
+}
+
 /* The block whose first bytes are the header waits for it, unless it can be written at an offset:
  * then without the part of the header. *cpu_ns: CPU time of this thread at its last write. */
 static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block,
@@ -165,7 +176,6 @@ static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoin
     if (hold) {
         save->locked.held = block;
     }
-    save->locked.busy--;
     if (status == 0) { /* else no thread may finish the file */
         save->locked.blocks_done++;
     }
@@ -327,16 +337,21 @@ int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error 
     int status;
 
     stk_save_calls_enter(save, thread);
+    stk_writer_lower_priority(save->writer);
     status = open_sink(save, error);
     while (status == 0 && (block = take_block(save, &finishing)) != NULL) {
         hash_block(save, block);
         count_block(save, block);
+        end_hash(save);
         status = write_block(save, block, &cpu_ns, error);
     }
     if (status == 0 && finishing) {
         status = finish(save, error);
     } else if (status == 0 && stk_background_job_is_stopping(&save->job)) {
         status = stk_save_fail_closed(save, error);
+    }
+    if (status == 0 && !finishing && !save->sink.single) { /* while another one syncs and commits */
+        stk_writer_fill_pool(save->writer, save->all_blocks, &save->job.stopping);
     }
     leave(save, status, error);
     stk_save_calls_leave();

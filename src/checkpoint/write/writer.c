@@ -8,10 +8,16 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define CALL_TIMEOUT_MS 600000u
 #define WAIT_SLICE_NS 50000000ull
+/* The scheduler gives a thread of this priority 3 percent of a core that others want, too: else a
+ * core that trains waits for the hash of a block, whatever the share is over a second. */
+#define LIMITED_NICE 15
 
 static int check_percent(uint32_t cpu_percent_max, struct stoker_error *error)
 {
@@ -73,7 +79,7 @@ int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
     writer->threads = options.threads ? options.threads
                       : writer->place.remote
                           ? STK_WRITER_UPLOAD_THREADS
-                          : (uint32_t)stk_min(engine->cores, STK_WRITER_LOCAL_THREADS);
+                          : (uint32_t)stk_min(2 * engine->cores, STK_WRITER_LOCAL_THREADS);
     writer->threads = (uint32_t)stk_min(stk_max(writer->threads, 1), writer->blocks_max - 1);
     writer->locked.bytes_per_s_max = options.bytes_per_s_max;
     writer->locked.cpu_percent_max = options.cpu_percent_max;
@@ -170,6 +176,35 @@ struct stk_checkpoint_block *stk_writer_take_block(struct stoker_checkpoint_writ
     return block;
 }
 
+void stk_writer_fill_pool(struct stoker_checkpoint_writer *writer, uint64_t blocks,
+                          const _Atomic bool *stopping)
+{
+    bool grow = true;
+
+    while (grow && !atomic_load_explicit(stopping, memory_order_relaxed)) {
+        struct stk_checkpoint_block *block = NULL;
+
+        pthread_mutex_lock(&writer->lock);
+        grow = writer->locked.allocated < stk_min(blocks, writer->blocks_max);
+        writer->locked.allocated += grow;
+        pthread_mutex_unlock(&writer->lock);
+        if (grow) {
+            block = new_block();
+        }
+        if (block) {
+            for (size_t at = 0; at < STK_SAFETENSORS_BLOCK_BYTES; at += STK_IO_ALIGN) {
+                ((volatile uint8_t *)block->data)[at] = 0; /* the kernel provides the page */
+            }
+            stk_writer_give_block(writer, block);
+        } else if (grow) { /* no memory: the blocks that are there suffice */
+            pthread_mutex_lock(&writer->lock);
+            writer->locked.allocated--;
+            pthread_mutex_unlock(&writer->lock);
+            grow = false;
+        }
+    }
+}
+
 bool stk_writer_has_no_memory(struct stoker_checkpoint_writer *writer)
 {
     bool none;
@@ -196,6 +231,18 @@ uint64_t stk_writer_cpu_ns(void)
 
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void stk_writer_lower_priority(struct stoker_checkpoint_writer *writer)
+{
+    bool limited;
+
+    pthread_mutex_lock(&writer->lock);
+    limited = writer->locked.cpu_percent_max > 0;
+    pthread_mutex_unlock(&writer->lock);
+    if (limited) { /* without effect where a filter forbids it; of this thread only (Linux) */
+        (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LIMITED_NICE);
+    }
 }
 
 /* Returns when this write may begin, and moves the turn of the next one by the cost of this one. */

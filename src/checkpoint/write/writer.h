@@ -28,7 +28,7 @@
 #define STK_WRITER_MEMORY_BYTES_MIN (64ull << 20)
 #define STK_WRITER_THREADS_MAX 64u
 #define STK_WRITER_UPLOAD_THREADS 16u
-#define STK_WRITER_LOCAL_THREADS 8u
+#define STK_WRITER_LOCAL_THREADS 8u /* two for a core: one waits for the disk while one hashes */
 
 struct stk_object_url;
 struct stk_upload;
@@ -84,12 +84,18 @@ void stk_checkpoint_previous_free(struct stk_checkpoint_previous *previous);
 /* Returns a block, or NULL after wait_ms without a free one. */
 struct stk_checkpoint_block *stk_writer_take_block(struct stoker_checkpoint_writer *writer,
                                                    uint32_t wait_ms);
+/* Allocates blocks, up to so many and the limit of the pool, so that the copy of the next save
+ * finds memory that the kernel has provided. Ends early if *stopping becomes true. */
+void stk_writer_fill_pool(struct stoker_checkpoint_writer *writer, uint64_t blocks,
+                          const _Atomic bool *stopping);
 /* Whether not even one block could be allocated. */
 bool stk_writer_has_no_memory(struct stoker_checkpoint_writer *writer);
 void stk_writer_give_block(struct stoker_checkpoint_writer *writer,
                            struct stk_checkpoint_block *block);
 /* CPU time of this thread. */
 uint64_t stk_writer_cpu_ns(void);
+/* If the CPU time of saves is limited, this thread yields to others of the process from now on. */
+void stk_writer_lower_priority(struct stoker_checkpoint_writer *writer);
 /* Waits until the limits allow to write so many bytes, after so much CPU time, or *stopping becomes
  * true. */
 void stk_writer_throttle(struct stoker_checkpoint_writer *writer, uint64_t bytes, uint64_t cpu_ns,
@@ -216,7 +222,7 @@ struct stoker_checkpoint_save {
         struct stk_checkpoint_block *held; /* is sent with the header */
         uint64_t blocks_done;
         uint32_t active; /* threads */
-        uint32_t busy;   /* those of them that have a block */
+        uint32_t busy;   /* those of them that hash a block */
         bool starved; /* the caller waited for a free block: the pool is smaller than the state */
         bool copied, opening, opened, finishing, committed;
         bool hangs; /* a call took longer than call_timeout_ms */
