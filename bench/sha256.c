@@ -1,6 +1,6 @@
-/* Prints GB/s of SHA-256 over leaves of 1 MiB on one core, by CPU time: the library's kernel for
- * many messages, and libcrypto. For bench/run_checkpoint.py, which compiles it with
- * libstoker-all.a. */
+/* Prints, as JSON, GB/s of SHA-256 over leaves of 1 MiB on one core, by CPU time: the library's
+ * kernels for many messages that this processor has, and libcrypto. For bench/run_checkpoint.py,
+ * which compiles it with libstoker-all.a. */
 #include "base/crypto/sha256_many.h"
 
 #include <openssl/sha.h>
@@ -23,9 +23,10 @@ static double cpu_seconds(void)
 
 int main(void)
 {
+    static const char *const names[] = {"chosen", "libcrypto", "SHA-NI", "AVX2", "AVX-512"};
     uint8_t *data = malloc(LEAVES * LEAF_BYTES), digests[LEAVES][32];
     struct stk_sha256_message messages[LEAVES];
-    double seconds[2] = {0, 0};
+    double seconds[5] = {0};
 
     if (!data) {
         return 1;
@@ -37,19 +38,27 @@ int main(void)
         messages[i] = (struct stk_sha256_message){data + i * LEAF_BYTES, LEAF_BYTES, digests[i]};
     }
     for (uint32_t turn = 0; turn < TURNS; turn++) { /* in turns */
-        double begin = cpu_seconds();
+        for (uint32_t kernel = STK_SHA256_AUTO; kernel <= STK_SHA256_AVX512; kernel++) {
+            double begin = cpu_seconds();
 
-        stk_sha256_many(messages, LEAVES);
-        seconds[0] += cpu_seconds() - begin;
-        begin = cpu_seconds();
-        for (uint32_t i = 0; i < LEAVES; i++) {
-            (void)SHA256(messages[i].data, LEAF_BYTES, digests[i]);
+            if (kernel == STK_SHA256_PLAIN) {
+                for (uint32_t i = 0; i < LEAVES; i++) {
+                    (void)SHA256(messages[i].data, LEAF_BYTES, digests[i]);
+                }
+            } else if (!stk_sha256_many_with(kernel, messages, LEAVES)) {
+                continue;
+            }
+            seconds[kernel] += cpu_seconds() - begin;
         }
-        seconds[1] += cpu_seconds() - begin;
     }
-    printf("%u %.3f %.3f\n", stk_sha256_many_kernel(),
-           TURNS * LEAVES * (double)LEAF_BYTES / 1e9 / seconds[0],
-           TURNS * LEAVES * (double)LEAF_BYTES / 1e9 / seconds[1]);
+    printf("{\"kernel\": \"%s\"", names[stk_sha256_many_kernel()]);
+    for (uint32_t kernel = STK_SHA256_AUTO; kernel <= STK_SHA256_AVX512; kernel++) {
+        if (seconds[kernel] > 0) {
+            printf(", \"%s\": %.3f", names[kernel],
+                   TURNS * LEAVES * (double)LEAF_BYTES / 1e9 / seconds[kernel]);
+        }
+    }
+    puts("}");
     free(data);
     return 0;
 }
