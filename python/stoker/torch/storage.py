@@ -57,6 +57,7 @@ __all__ = ["StorageReader", "StorageWriter"]
 
 _COMMITTED = 1
 _TREE = '{"dcp"'  # how the tree of each file begins
+_STREAM = "bytes stream"  # an io.BytesIO, as its bytes; no kind of node of checkpoint_tree
 _PIECE = 1 << 30  # bytes of temporary memory for one tensor part
 
 
@@ -157,7 +158,11 @@ class StorageWriter(_Place, _Writer):
             fqn = item.index.fqn
             if item.type == WriteItemType.BYTE_IO:
                 value = planner.lookup_object(item.index)  # type: ignore[attr-defined]
-                objects[fqn] = encoder.value(value, fqn)
+                objects[fqn] = (
+                    {_STREAM: encoder.value(value.getvalue(), fqn)}
+                    if isinstance(value, io.BytesIO)
+                    else encoder.value(value, fqn)
+                )
                 sizes.append(0)
                 continue
             value = planner.resolve_data(item)
@@ -375,6 +380,10 @@ class StorageReader(_Place, _Reader):
     def _object(self, fqn: str) -> io.BytesIO:
         """The planner wants what torch.save() writes: it is made here, in memory, of data."""
         stream = io.BytesIO()
-        torch.save(self._reader.decode(self._objects[fqn]), stream)
+        node = self._objects[fqn]
+        if isinstance(node, dict) and _STREAM in node:
+            torch.save(io.BytesIO(self._reader.decode(node[_STREAM])), stream)
+        else:
+            torch.save(self._reader.decode(node), stream)
         stream.seek(0)
         return stream
