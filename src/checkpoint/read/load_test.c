@@ -1,15 +1,19 @@
 /* Goal: a load reads the same bytes from a disk as from memory, whatever the ranges are, and finds
  * damage there, too.
  * Method: a step of 40 MiB in a real folder, whose pages are dropped before each load; ranges that
- * begin and end anywhere; flipped bits; a file that became short. Covers load.c. */
+ * begin and end anywhere; flipped bits; a bad block, in one of 16 MiB that are read at once; a file
+ * that became short. Covers load.c. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "checkpoint/read/checkpoint.h"
 #include "test/checkpoints.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
@@ -19,6 +23,19 @@
 static const uint64_t sizes[TENSORS] = {25 * MIB, 14 * MIB + 4096, MIB - 100};
 static uint8_t *data[TENSORS];
 static char folder[] = "/tmp/stoker-load-XXXXXX", shard[128];
+
+static _Atomic int64_t bad_offset = -1; /* reads of this byte fail; below 0: none */
+
+ssize_t pread(int fd, void *buffer, size_t bytes, off_t offset)
+{
+    int64_t bad = atomic_load(&bad_offset);
+
+    if (bad >= offset && bad < offset + (int64_t)bytes) {
+        errno = EIO;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, buffer, bytes, offset);
+}
 
 static void save(struct stoker_engine *engine)
 {
@@ -125,6 +142,40 @@ static void test_damage(struct stoker_checkpoint *checkpoint)
     T_EQ("short", load(checkpoint, ranges, TENSORS, NULL), STOKER_ERROR_TRUNCATED);
 }
 
+/* The error names the tensor with the bad block, not the first one of the read. */
+static void test_bad_block(void)
+{
+    struct stoker_engine_options options = {.struct_size = sizeof options,
+                                            .threads = 1,
+                                            .memory_bytes_max = 64 * MIB,
+                                            .io_backend = STOKER_IO_THREADS};
+    static const uint64_t places[] = {3 * MIB, 28 * MIB + 100, 40 * MIB + 100};
+    static const char *const names[] = {"a", "b", "c"};
+    struct stoker_checkpoint *checkpoint = NULL;
+    struct stoker_checkpoint_range ranges[TENSORS];
+    struct stoker_engine *engine = NULL;
+
+    T_EQ("engine", stoker_engine_open(&engine, &options, NULL), 0);
+    T_EQ("open", stoker_checkpoint_open(&checkpoint, engine, folder, 1, NULL), 0);
+    for (uint64_t i = 0; i < TENSORS; i++) {
+        ranges[i] = (struct stoker_checkpoint_range){i, 0, sizes[i], NULL};
+    }
+    for (size_t i = 0; i < STK_COUNT(places); i++) {
+        struct stoker_error error = {0};
+
+        atomic_store(&bad_offset, (int64_t)(checkpoint->files[0].layout.header_bytes + places[i]));
+        drop_pages();
+        T_EQ("bad block", load(checkpoint, ranges, TENSORS, &error), -EIO);
+        T_HAS("file", error.shard, "shard-00000.safetensors");
+        T_TRUE("tensor", strcmp(error.key, names[i]) == 0);
+    }
+    atomic_store(&bad_offset, -1);
+    drop_pages();
+    T_EQ("right again", load(checkpoint, ranges, TENSORS, NULL), 0);
+    stoker_checkpoint_close(checkpoint);
+    stoker_engine_close(engine);
+}
+
 int main(void)
 {
     int64_t alive = stk_mem_alive();
@@ -142,6 +193,7 @@ int main(void)
     save(engine);
     T_EQ("open", stoker_checkpoint_open(&checkpoint, engine, folder, 1, NULL), 0);
     test_ranges(checkpoint);
+    test_bad_block();
     test_damage(checkpoint);
     stoker_checkpoint_close(checkpoint);
     T_EQ("remove", stoker_checkpoint_remove(engine, folder, 1, NULL), 0);
