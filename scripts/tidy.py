@@ -67,6 +67,10 @@ WORDS = {"told": "reported", "untold": "unknown", "brought": "prefetched", "erra
          "strangers": "other users", "believe": "trust", "believes": "trusts",
          "believed": "trusted"}
 WORD = re.compile(r"(?<![A-Za-z])(?<!CURLOPT_)(" + "|".join(WORDS) + r")(?![A-Za-z])", re.I)
+# Floors in which each snprintf of a text (%s) into something else than these, which people read,
+# says that it fits, or may be cut. In io, storage, checkpoint and tools it is not required yet.
+CUT_FLOORS = {"base", "format", "index", "dataset", "decode", "order", "engine", "loader"}
+CUT_TEXTS = {"what", "where", "advice", "note", "reason", "warning", "detail", "why", "failure"}
 UNSAFE = "strcpy strcat sprintf vsprintf strtok atoi atol atof gets"
 
 Finding = namedtuple("Finding", "path line rule name advice")
@@ -184,6 +188,7 @@ def check_c(source):
             yield (source.line_at(match.start()), "macro", match[1],
                    f"'{match[1]}' hides a return or goto; write it where it happens")
     yield from check_calls(source)
+    yield from check_cuts(source)
     if source.name.endswith(".h"):
         yield from check_header(source)
     elif source.room:
@@ -212,6 +217,36 @@ def check_calls(source):
                "has a static lock: release it in the child by pthread_atfork")
     for match in re.finditer(r"\b(stderr|stdout)\b", source.code):
         yield (source.line_at(match.start()), "output", match[1], f"'{match[1]}': {CALLS[1][3]}")
+
+
+def statements(source, name):
+    """Calls whose result is not used: line, arguments, and the comments on the statement."""
+    for match in re.finditer(r"(?<=[;{}\n])([ \t]*)" + name + r"\(", source.code):
+        before = source.code[:match.start()].rstrip()
+        if before and before[-1] not in ";{})" and not before.endswith("else"):
+            continue  # a part of an expression
+        depth, at = 0, match.end() - 1
+        while at < len(source.code):
+            depth += {"(": 1, ")": -1}.get(source.code[at], 0)
+            if depth == 0:
+                break
+            at += 1
+        line, last = source.line_at(match.end()), source.line_at(at)
+        yield line, source.text[match.end():at], "\n".join(source.lines[line - 2:last])
+
+
+def check_cuts(source):
+    """A text that programs read, and that is cut without an error, names another thing."""
+    if not source.is_library() or source.room.partition("/")[0] not in CUT_FLOORS:
+        return
+    for line, arguments, text in statements(source, "snprintf"):
+        target, _, rest = arguments.partition(",")
+        plain = re.sub(r"\[.*?\]", "", target).split("+")[0].strip()
+        name = re.split(r"->|\.", plain)[-1]
+        if re.search(r"%s", rest) and name not in CUT_TEXTS and not re.search(
+                r"/\*.*\b(cut|fits?)\b", text, re.S):
+            yield (line, "cut", name, f"the text of '{name}' may be cut: compare the result with "
+                   "its size, or say in a comment why it fits, or that it may be cut")
 
 
 def check_header(source):

@@ -77,9 +77,11 @@ void stk_error_set_location(struct stoker_error *error, const char *shard, uint6
     }
     keep_detail(error, detail);
     if (shard && !error->shard[0]) {
+        /* Long ones are cut; `where` has more of them. */
         snprintf(error->shard, sizeof error->shard, "%s", shard);
     }
     if (key && !error->key[0]) {
+        /* A long key is cut, as a long shard is. */
         snprintf(error->key, sizeof error->key, "%s", key);
     }
     if (offset != STOKER_NO_OFFSET && error->offset == STOKER_NO_OFFSET) {
@@ -100,8 +102,10 @@ static size_t prefix_text(const struct stoker_error *error, char *text, size_t c
         snprintf(offset, sizeof offset, " offset %llu", (unsigned long long)error->offset);
     }
     if (error->key[0]) {
+        /* It fits: the buffer has the size of error->key and more. */
         snprintf(key, sizeof key, " key '%s'", error->key);
     }
+    /* A place for people: it may be cut. */
     snprintf(text, capacity, "'%.400s'%s%s", error->shard, offset, key);
     escape(text, capacity);
     return strlen(text);
@@ -217,6 +221,7 @@ static char assert_message[512];
 
 _Noreturn void stk_assert_failed(const char *condition, const char *file, int line)
 {
+    /* For people: it may be cut. */
     snprintf(assert_message, sizeof assert_message, "stoker: '%s' is false at %s:%d", condition,
              file, line);
     abort();

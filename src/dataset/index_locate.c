@@ -175,6 +175,7 @@ static int try_path(struct stk_index_location *location, struct stoker_dataset *
         location->old = NULL;
         return 0;
     }
+    /* It fits: the caller built it in a buffer of this size. */
     snprintf(location->path, sizeof location->path, "%s", path);
     status = stk_index_set_root(location->old, location->root, error);
     if (status == 0) {
@@ -516,6 +517,7 @@ void stk_dataset_open_jpeg_index(struct stoker_dataset *dataset)
     if (!dataset->index_path || !dataset->index) {
         return;
     }
+    /* It fits: an index has a path below STK_PATH_BYTES_MAX. */
     snprintf(path, sizeof path, "%s%s", dataset->index_path, STK_JPEG_INDEX_SUFFIX);
     status = stk_jpeg_index_open(&dataset->jpeg_index, dataset->engine->io, path,
                                  stk_index_identity(dataset->index), &why);

@@ -20,6 +20,7 @@ static void find_shared_root(const struct stoker_dataset *dataset,
     size_t bytes = strcspn(url, "*?[{");
 
     if (location->folder_url) {
+        /* It fits: a root has the same size. */
         snprintf(root, STK_PATH_BYTES_MAX, "%s", location->root);
         return;
     }

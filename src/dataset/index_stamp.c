@@ -214,9 +214,11 @@ int stk_index_stamp_folders(struct stk_index_stamp *stamp, struct stk_io *io, co
         char path[STK_PATH_BYTES_MAX];
         struct stk_stat about;
 
-        snprintf(path, sizeof path, "%s%s", root,
-                 (const char *)stk_string_table_get(&words, i).data);
-        status = stk_io_stat_path(io, path, &about, error);
+        status = (size_t)snprintf(path, sizeof path, "%s%s", root,
+                                  (const char *)stk_string_table_get(&words, i).data) < sizeof path
+                     ? stk_io_stat_path(io, path, &about, error)
+                     : stk_fail_errno(error, ENAMETOOLONG, "cannot stamp the folders of a data set",
+                                      "move the data set up", "'%.400s'", root);
         stamp->mtimes[i] = status == 0 ? about.mtime_ns : 0;
     }
     stamp->valid = status == 0;

@@ -222,6 +222,7 @@ static int run(void *context, uint32_t thread, struct stoker_error *error)
 static void report_path(struct stoker_indexer *indexer, const char *path)
 {
     pthread_mutex_lock(&indexer->job.lock);
+    /* For progress only: it may be cut. */
     snprintf(indexer->locked.path, sizeof indexer->locked.path, "%s", path);
     indexer->locked.has_path = true;
     pthread_mutex_unlock(&indexer->job.lock);

@@ -164,6 +164,7 @@ int stk_index_journal_open(struct stk_index_journal **journal_out, struct stk_io
     }
     journal->io = io;
     pthread_mutex_init(&journal->lock, NULL);
+    /* If a path is cut, the paths of the lock and of the files do not fit, and fail. */
     snprintf(journal->path, sizeof journal->path, "%s", index_path);
     status = acquire_lock(journal, error);
     status = status < 0 ? status : read_files(journal, error);
@@ -256,6 +257,7 @@ void stk_index_journal_remove_stale(struct stk_io *io, const char *index_path)
     char path[STK_PATH_BYTES_MAX];
     struct stk_stat about;
 
+    /* If it is cut, file_path fails. */
     snprintf(stale.path, sizeof stale.path, "%s", index_path);
     while (stale.file_count < STK_INDEX_JOURNAL_FILES_MAX &&
            file_path(&stale, stale.file_count, path) == 0 &&

@@ -50,6 +50,7 @@ static int spawn(pid_t *process, const char *program, int socket, int arena)
     int number;
 
     if (libraries && strlen(libraries) + strlen(path) < sizeof path) {
+        /* It fits: see the condition. */
         snprintf(path + strlen(path), sizeof path - strlen(path), "%s", libraries);
         environment[0] = path;
     }

@@ -375,6 +375,7 @@ static void sanitize_text(char *text, size_t capacity, const char *otherwise)
         text[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
     }
     if (length == 0) {
+        /* A reason for people: it may be cut. */
         snprintf(text, capacity, "%s", otherwise);
     }
 }

@@ -51,7 +51,9 @@ void stk_bad_sample_error(const struct stk_bad_sample *bad_sample, struct stoker
     stk_fail(error, bad_sample->status, bad_sample->what, bad_sample->advice, "%s",
              bad_sample->where);
     error->offset = bad_sample->offset;
+    /* Long ones are cut, as in each error. */
     snprintf(error->shard, sizeof error->shard, "%s", bad_sample->shard);
+    /* A long key is cut, too. */
     snprintf(error->key, sizeof error->key, "%s", bad_sample->key);
 }
 

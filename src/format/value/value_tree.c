@@ -47,6 +47,7 @@ static void list_contents(const struct stk_value_tree *tree, const void *node,
             continue; /* no path names it */
         }
         if (name.text.bytes + 1 + sizeof more > NAMES_BYTES - used) {
+            /* It fits: see the condition. */
             snprintf(text + used, NAMES_BYTES - used, "%s", more);
             return;
         }

@@ -406,6 +406,7 @@ int stk_foreign_index_find_starts(struct stk_foreign_index *foreign, const char 
         return stk_fail(error, -ENOMEM, "cannot read an index", "free memory", "'%s'", path);
     }
     import->io = foreign->io;
+    /* It fits: a longer path was refused above. */
     snprintf(import->path, sizeof import->path, "%s.idx", path);
     if (stk_io_stat_path(foreign->io, import->path, &import->about_text, NULL) == 0 &&
         import->about_text.kind == STK_ENTRY_FILE) {

@@ -439,8 +439,10 @@ static int open_file(struct stk_quarantine *quarantine, struct stoker_error *err
                         options->path);
     }
     if (options->world_size > 1) {
+        /* It fits: capacity was computed for it. */
         snprintf(quarantine->own.path, capacity, "%s.rank%u", options->path, options->rank);
     } else {
+        /* It fits: it is shorter. */
         snprintf(quarantine->own.path, capacity, "%s", options->path);
     }
     status = check_file(quarantine, error);

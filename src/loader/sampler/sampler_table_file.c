@@ -34,6 +34,7 @@ static void name(struct places *places, int i, const struct stoker_sampler *samp
         char hex[17];
 
         stk_hex(sampler->choice_digest, 8, hex);
+        /* It fits: see the condition. */
         snprintf(places->paths[i], sizeof places->paths[i], "%s.%s.table", stem, hex);
     }
 }
@@ -138,6 +139,7 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
     sampler->table = table;
     sampler->image = image;
     sampler->is_mapped = true;
+    /* It fits: paths of tables have this size. */
     snprintf(sampler->path, sizeof sampler->path, "%s", path);
     return 1;
 }
@@ -247,6 +249,7 @@ static size_t find_oldest(DIR *listing, const char *own, const struct stk_file_u
         if (strcmp(entry->d_name, own) != 0 && about.st_uid == geteuid() &&
             last_use_ns(&about) < oldest_ns && !stk_file_users_has(users, about.st_ino)) {
             oldest_ns = last_use_ns(&about);
+            /* It fits: a name has at most NAME_MAX bytes. */
             snprintf(name_out, NAME_MAX + 1, "%s", entry->d_name);
         }
     }
@@ -302,6 +305,7 @@ static int write_at(struct stoker_sampler *sampler, const char *path, struct sto
     struct stk_file_lock *lock = NULL;
     int status;
 
+    /* It fits: the buffer has 8 bytes more than a path. */
     snprintf(lock_path, sizeof lock_path, "%s.lock", path);
     status = stk_io_lock(io, lock_path, &lock, error);
     if (status < 0) {

@@ -98,6 +98,7 @@ static bool find_megatron(struct stk_io *io, const char *path,
         return false;
     }
     snprintf(idx, STK_TOKEN_SET_PATH_BYTES_MAX, "%.*s.idx", (int)bytes, path);
+    /* It fits: see the condition. */
     snprintf(bin, STK_TOKEN_SET_PATH_BYTES_MAX, "%.*s.bin%s", (int)bytes, path,
              packed ? ".zst" : "");
     if (!is_idx && !((has_ending || !is_file(io, path)) && is_file(io, idx))) {
