@@ -339,13 +339,25 @@ def _parsed(line: bytes) -> Any:
 
 
 def _refuse_foreign(start: bytes, file: bytes) -> None:
+    shown = fsspec_source.shown(file)
+    text = strip_mark(start).lstrip().lower()
+    if text.startswith(b"version https://git-lfs"):
+        raise FormatError(
+            "the file is a Git LFS pointer", repr(shown), "fetch the file itself: git lfs pull"
+        )
+    if text.startswith((b"<!doctype html", b"<html", b"<?xml")) and _is_json_name(file):
+        raise FormatError(
+            "the file is a page of HTML or XML, not lines of JSON",
+            repr(shown),
+            "it is perhaps the error page of a download: download the file again",
+        )
     name = next((n for n, at, magic in _FOREIGN if start[at:].startswith(magic)), None)
     if name is None and b"\0" in start[:4096]:
         name = "binary data"
     if name is not None:
         raise FormatError(
             "the file is not UTF-8 text",
-            f"{fsspec_source.shown(file)!r} looks like {name}",
+            f"{shown!r} looks like {name}",
             "pass files of text or of JSON lines; for token files use TokenLoader, and write the "
             "text column of a table as JSON lines",
         )

@@ -303,6 +303,21 @@ def test_files_that_are_no_text(docs, data, name):
     assert "x.jsonl" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["x.jsonl", "x.txt", "x", "x.jsonl.gz"])
+def test_pointers_and_pages_are_no_documents(docs, name):
+    """An LFS pointer is never text; a page is text, but not in a file that is named as JSON."""
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n"
+    page = b"\n<!DOCTYPE html>\n<html>log in</html>\n"
+    pack = gzip.compress if name.endswith(".gz") else bytes
+    with pytest.raises(stoker.FormatError, match="Git LFS pointer.*\n.*git lfs pull"):
+        docs(name, pack(pointer))
+    if "json" in name:
+        with pytest.raises(stoker.FormatError, match="page of HTML.*\n.*download"):
+            docs(name, pack(page))
+    else:
+        assert docs(name, page)[-1] == b"<html>log in</html>"
+
+
 def test_an_error_names_file_line_and_byte(docs, tmp_path):
     with pytest.raises(stoker.CorruptError) as caught:
         docs("bad.jsonl", BAD)

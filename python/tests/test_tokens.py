@@ -680,6 +680,7 @@ def test_files_that_are_no_raw_tokens(tmp_path):
         "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
         "text": json.dumps({"text": "a line of JSON " * 9}).encode(),
         "a Megatron index": b"MMIDIDX\0\0" + bytes(99),
+        "safetensors": struct.pack("<Q", 64) + b'{"a":{"dtype":"F32"}}'.ljust(64) + bytes(8),
     }
     for name, data in cases.items():
         path = tmp_path / "x.bin"

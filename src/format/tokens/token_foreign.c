@@ -67,6 +67,13 @@ static bool is_bzip2(struct stk_view bytes)
            (is_at(bytes, 4, "1AY&SY", 6) || is_at(bytes, 4, "\x17\x72\x45\x38\x50\x90", 6));
 }
 
+/* The bytes of the header, which is a JSON object of tensors */
+static bool is_safetensors(struct stk_view bytes)
+{
+    return bytes.bytes >= 16 && memcmp(bytes.data + 4, "\0\0\0", 4) == 0 && bytes.data[3] < 0x40 &&
+           (is_at(bytes, 8, "{\"", 2) || is_at(bytes, 8, "{}", 2));
+}
+
 static bool is_printable(struct stk_view bytes)
 {
     size_t end = stk_min(bytes.bytes, TEXT_BYTES_MAX);
@@ -122,6 +129,10 @@ const char *stk_token_foreign_format(struct stk_view bytes, uint32_t dtype, cons
     *advice_out = UNPACK;
     if (is_gzip(bytes) || is_bzip2(bytes)) {
         return is_gzip(bytes) ? "gzip" : "bzip2";
+    }
+    if (!may_be_any && is_safetensors(bytes)) {
+        *advice_out = "it holds tensors: write the tokens with numpy.save, and name the .npy";
+        return "safetensors";
     }
     row = find_row(bytes, packed_rows, STK_COUNT(packed_rows));
     if (!row && !may_be_any) {
