@@ -227,3 +227,22 @@ def test_second_epoch_comes_from_the_node_cache(store, tmp_path):  # noqa: F811
         assert rows(loader) == rows(want)
         assert not store.ranges
         loader.close()
+
+
+def test_the_order_decides_what_a_node_cache_evicts(store, tmp_path):  # noqa: F811
+    """The cache has space for half of the blocks. Readers whose order is not known keep what is
+    there; a token loader publishes its order, so blocks that are used later are evicted."""
+    urls, paths = put_npy(tmp_path, store)
+    block = 32 << 10
+    quota = 4096 + 1024 * 32 + 18 * (block + 12288) + 8192
+    cache = stoker.Cache(tmp_path / "cache", bytes=quota, block=block)
+    options = {"batch_size": 4, "block_bytes": 128 << 10}
+    with stoker.Engine(cache=cache) as engine:
+        with open_loader(urls, engine, cache=64 << 10, **options) as loader:
+            want = open_loader(paths, **options)
+            for _ in range(4):
+                assert rows(loader) == rows(want)
+            assert list((tmp_path / "cache").glob("stoker-cache.future-*"))
+        stats = engine.cache_stats()
+    assert stats["blocks_evicted"] > 16, stats
+    assert stats["bytes_used"] <= quota

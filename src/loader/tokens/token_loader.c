@@ -216,6 +216,7 @@ int stk_token_loader_open(struct stoker_token_loader **loader_out, struct stoker
         stoker_token_loader_close(loader);
         return status;
     }
+    loader->future = stk_token_future_open(loader);
     *loader_out = loader;
     return 0;
 }
@@ -262,6 +263,7 @@ void stoker_token_loader_close(struct stoker_token_loader *loader)
         return;
     }
     tokens = loader->tokens;
+    stk_token_future_close(loader->future);
     stk_batch_pool_close(loader->pool);
     stk_order_cursor_close(&loader->locked.cursor);
     stk_token_samples_release(loader->samples);
@@ -418,6 +420,7 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
     if (status == 0) {
         pthread_mutex_lock(&loader->lock);
         status = stk_order_cursor_set_state(&loader->locked.cursor, state, &words, error);
+        loader->locked.orders++;
         pthread_mutex_unlock(&loader->lock);
     }
     return status;

@@ -11,6 +11,7 @@
 
 #include "format/bad_sample/bad_sample_file.h"
 #include "loader/tokens/order_cursor.h"
+#include "loader/tokens/token_future.h"
 #include "loader/tokens/token_prefetch.h"
 #include "loader/tokens/token_samples.h"
 #include "loader/tokens/token_set.h"
@@ -35,9 +36,11 @@ struct stoker_token_loader {
     uint64_t bad_max;                  /* of them; 0: no limit */
     uint64_t key;                      /* random key of fill in the middle */
     struct stk_token_samples *samples; /* one reference */
+    struct stk_token_future *future;   /* NULL: none is published */
     pthread_mutex_t lock;
     struct {
         struct stk_order_cursor cursor;
+        uint64_t orders; /* how often a state replaced the order */
         struct stk_token_prefetch ahead;
         struct stk_token_row row;
         uint32_t *starts; /* of the current batch */
