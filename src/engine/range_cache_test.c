@@ -24,7 +24,7 @@
 #define READ_MAX 70000u
 #define WAIT_MS 20000u
 
-static uint8_t *content;
+static uint8_t content[FILE_BYTES]; /* threads of the server read it until the process ends */
 static struct t_server server;
 static _Atomic uint64_t sent;
 static _Atomic uint32_t requests;
@@ -259,7 +259,6 @@ static void test_threads(void)
 
 int main(void)
 {
-    content = stk_alloc(FILE_BYTES, 1);
     for (uint32_t i = 0; i < FILE_BYTES; i += 8) {
         uint64_t value = stk_random_key(1, i);
 
@@ -272,7 +271,6 @@ int main(void)
     test_errors();
     test_threads();
     t_server_stop(&server);
-    stk_free(content);
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }
