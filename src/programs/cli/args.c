@@ -613,7 +613,15 @@ static int option_unknown(const struct command *command, const char *typed, size
     return term_usage(command->name, "unknown option", text, advice);
 }
 
-/* Adds a filter: its sign and the pattern, until the process ends. */
+void args_free(struct args *args)
+{
+    for (size_t i = 0; i < args->filter_count; i++) {
+        free((void *)(uintptr_t)args->filters[i]);
+    }
+    args->filter_count = 0;
+}
+
+/* Adds a filter: its sign and the pattern. */
 static int add_filter(struct args *args, const struct option *option, const char *text)
 {
     size_t bytes = strlen(text) + 1;

@@ -3,7 +3,7 @@
  *
  *   argv --args_parse--> struct args --command_open_dataset--> engine + data set
  *
- * Owner: main. Threads: one. Memory: none but the array of paths, which is argv itself.
+ * Owner: main. Threads: one. Memory: the filters; the array of paths is argv itself.
  * Bound: argv. */
 #ifndef PROGRAMS_CLI_ARGS_H
 #define PROGRAMS_CLI_ARGS_H
@@ -93,7 +93,8 @@ struct args {
     uint64_t budget_bytes, rate_bytes; /* of prewarm */
     const char *node;
     const char *storage_class, *encryption, *encryption_key, *encryption_context;
-    const char *filters[ARGS_FILTERS_MAX]; /* "+PATTERN", "-PATTERN", in the order given */
+    /* "+PATTERN", "-PATTERN", in the order given; args_free frees them. */
+    const char *filters[ARGS_FILTERS_MAX];
     size_t filter_count;
     uint64_t compare, bandwidth; /* enum stoker_copy_compare; bytes a second */
     const char *files_from;
@@ -128,6 +129,7 @@ struct command {
 /* Parses argv (without the names of program and command); moves the paths to its front. Returns
  * EXIT_FINE, or prints an error and returns EXIT_USAGE. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv);
+void args_free(struct args *args); /* zeroed is allowed */
 /* Overwrites settings in args, like "seed=1,window-blocks=128". A text option must be the last one
  * and takes the rest of the text, which is borrowed. Returns as args_parse. */
 int args_change(struct args *args, const struct command *command, const char *settings);

@@ -262,6 +262,7 @@ static int run(struct args *args, struct stoker_copy_options *options)
     if (status == EXIT_FINE && job.progress.links_left_out > 0) {
         status = EXIT_FINDINGS; /* the copy is not all of the source */
     }
+    copy_report_deinit(&job);
     stoker_copy_close(job.copy);
     stoker_engine_close(engine);
     return status;

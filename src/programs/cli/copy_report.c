@@ -24,8 +24,8 @@ static const char *keep_text(char **used, const char *text)
 static void keep_note(struct copy_report *report, const struct stoker_copy_note *note)
 {
     const struct stoker_error *failure = &note->failure;
-    char *text = malloc(strlen(note->name) + strlen(note->to) + strlen(failure->what) +
-                        strlen(failure->where) + strlen(failure->advice) + 5);
+    char *at, *text = malloc(strlen(note->name) + strlen(note->to) + strlen(failure->what) +
+                             strlen(failure->where) + strlen(failure->advice) + 5);
 
     if (text && report->count == report->capacity) {
         size_t more = report->capacity ? 2 * report->capacity : 16;
@@ -38,15 +38,27 @@ static void keep_note(struct copy_report *report, const struct stoker_copy_note 
         free(text);
         return; /* the counts include it */
     }
+    at = text;
     report->notes[report->count++] = (struct copy_report_note){
+        .text = text,
         .kind = note->kind,
         .status = failure->status,
-        .name = keep_text(&text, note->name),
-        .to = keep_text(&text, note->to),
-        .what = keep_text(&text, failure->what),
-        .where = keep_text(&text, failure->where),
-        .advice = keep_text(&text, failure->advice),
+        .name = keep_text(&at, note->name),
+        .to = keep_text(&at, note->to),
+        .what = keep_text(&at, failure->what),
+        .where = keep_text(&at, failure->where),
+        .advice = keep_text(&at, failure->advice),
     };
+}
+
+void copy_report_deinit(struct copy_report *report)
+{
+    for (size_t i = 0; i < report->count; i++) {
+        free(report->notes[i].text);
+    }
+    free(report->notes);
+    report->notes = NULL;
+    report->count = report->capacity = 0;
 }
 
 static void print_note(struct copy_report *report, const struct stoker_copy_note *note)

@@ -67,6 +67,7 @@ int main(int argc, char **argv)
         status = command->run(&args);
         wait_notice_stop();
     }
+    args_free(&args);
     return term_finish(status);
 }
 
