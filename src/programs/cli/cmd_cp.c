@@ -7,6 +7,7 @@
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -111,8 +112,9 @@ static struct stoker_copy_options options_of(const struct args *args, uint32_t k
  * only one. */
 static int run_to(struct args *args, const struct command *command, uint32_t kind)
 {
+    const char *const *names = NULL;
     struct stoker_copy_options options;
-    size_t least = args->files_from ? 1 : 2;
+    size_t least = args->files_from ? 1 : 2, name_count = 0;
     int status = EXIT_FINE;
     char usage[80];
 
@@ -132,10 +134,13 @@ static int run_to(struct args *args, const struct command *command, uint32_t kin
     if (args->files_from) {
         bool below = args->path_count == 1;
 
-        status = copy_names_read(args->files_from, below ? &options.names : &options.sources,
-                                 below ? &options.name_count : &options.source_count);
+        status = copy_names_read(args->files_from, &names, &name_count);
+        *(below ? &options.names : &options.sources) = names;
+        *(below ? &options.name_count : &options.source_count) = name_count;
     }
-    return status == EXIT_FINE ? run(args, &options) : status;
+    status = status == EXIT_FINE ? run(args, &options) : status;
+    free((void *)(uintptr_t)names);
+    return status;
 }
 
 static int run_cp(struct args *args)
