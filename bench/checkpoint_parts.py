@@ -49,7 +49,7 @@ def run_ranks(folder, world, *arguments):
 
 def part_step(args, folder):
     """Steps of training without a save and with one, in turns."""
-    gb = args.gb / 2
+    gb = min(args.gb / 2, 1)
     ratios, text = {}, []
     for kind in ("stoker", "dcp"):
         turns = run_ranks(folder, 2, "step", folder / f"step-{kind}", kind, gb, args.rounds + 1)[0]
@@ -265,17 +265,29 @@ class Connector:
             **self.options, s3client_config=self.config))
 
 
+def ceph_call(candidate, way, state, total, add):
+    """Returns whether it worked; the reason is printed."""
+    from torch.distributed.checkpoint import CheckpointException  # no Exception
+
+    cpu, begin = time.process_time(), time.perf_counter()
+    try:
+        getattr(candidate, way)(state)
+    except (Exception, CheckpointException) as error:  # of any library
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        print(f"{candidate.name}: left out: {reason[-1][:200]}")
+        return False
+    add(candidate.name, f"{way} GB/s", total / 1e9 / (time.perf_counter() - begin))
+    add(candidate.name, f"{way} CPU s", time.process_time() - cpu)
+    return True
+
+
 def ceph_round(candidates, state, target, total, add):
-    for candidate in candidates:
-        for way, call in (("save", lambda: candidate.save(state)),
-                          ("load", lambda: candidate.load(target))):
-            if way == "load":
-                for tensor in target.values():
-                    tensor.zero_()
-            cpu, begin = time.process_time(), time.perf_counter()
-            call()
-            add(candidate.name, f"{way} GB/s", total / 1e9 / (time.perf_counter() - begin))
-            add(candidate.name, f"{way} CPU s", time.process_time() - cpu)
+    for candidate in list(candidates):
+        for tensor in target.values():
+            tensor.zero_()
+        if not (ceph_call(candidate, "save", state, total, add)
+                and ceph_call(candidate, "load", target, total, add)):
+            candidates.remove(candidate)
 
 
 def part_ceph(args, folder):
