@@ -108,6 +108,7 @@ WORDS = [
     ("unknown option, far", ["ls", "--quux", "x"], 2, "", "'stoker help ls' lists"),
     ("option of another command", ["cat", "--epochs", "3", "x"], 2, "", "unknown option"),
     ("short option", ["ls", "-n", "x"], 2, "", "unknown option: '-n'"),
+    ("three dashes", ["ls", "---json", "x"], 2, "", "unknown option: '---json'"),
     ("value missing", ["ls", "x", "--limit"], 2, "", "needs a value"),
     ("value for a flag", ["ls", "--json=1", "x"], 2, "", "takes no value"),
     ("not a number", ["ls", "--limit", "x1", "x"], 2, "", "not a number in range: 'x1'"),
