@@ -152,7 +152,7 @@ def _run_to(
     if "://" in url and url.rstrip("/").endswith(":"):
         raise ArgumentError("the URL names no bucket", f"'{url}'", "pass s3://bucket/prefix")
     url = url.rstrip("/")
-    if "://" not in url or url.startswith("file://"):
+    if "://" not in url or url.lower().startswith("file://"):
         return _run(dataset, name, form, options, progress)
     if url.startswith(("http:", "https:", "hf:")):
         raise UnsupportedError("the URL is read-only", f"'{url}'", "pack to s3:// or to a folder")

@@ -593,3 +593,33 @@ def test_tables_of_class_folders_that_changed(tmp_path, words):
     assert chosen(subset="label > 1") == images("e")
     os.rename(root / "e/3.jpg", root / "e/5.jpg")
     assert chosen(subset="label > 1") == images("e", "0125")
+
+
+@pytest.mark.parametrize("start", ["file://", "FILE://", "file://localhost", "File://LocalHost"])
+def test_urls_of_this_machine(tmp_path, start):
+    """RFC 8089: the scheme and the host localhost are written in any case. All commands and the
+    package find the file; nothing is written to a folder called "localhost"."""
+    here = tmp_path / "cwd"
+    here.mkdir()
+    name = tar(tmp_path / "d.tar", [(f"{i}.cls", b"%d" % i) for i in range(6)])
+    url = f"{start}{name}"
+    assert list(values(url).values()) == list(range(6))
+    for words in (("ls", url), ("verify", url), ("info", url), ("order", url, "--epoch", "0"),
+                  ("pack", url, f"{start}{tmp_path}/packed"),
+                  ("verify", f"{start}{tmp_path}/packed"),
+                  ("cp", url, f"{start}{tmp_path}/copy.tar"),
+                  ("stat", f"{start}{tmp_path}/copy.tar")):
+        run = subprocess.run(["stoker", *words], capture_output=True, text=True, timeout=100,
+                             cwd=here)
+        assert run.returncode == 0, (words, run.stderr)
+    stoker.pack(url, f"{start}{tmp_path}/packed2")
+    with stoker.ShardWriter(f"{start}{tmp_path}/written") as writer:
+        writer.write({"__key__": "a", "cls": 1})
+    stoker.save({"w": np.ones(3)}, f"{start}{tmp_path}/one.safetensors")
+    with stoker.Checkpointer(f"{start}{tmp_path}/run") as ckpt:
+        ckpt.save(1, {"w": np.ones(3)}, wait=True)
+    assert subprocess.run(["stoker", "ckpt", "verify", f"{start}{tmp_path}/run"],
+                          timeout=100).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir() if ".lock" not in path.name) == [
+        "copy.tar", "cwd", "d.tar", "one.safetensors", "packed", "packed2", "run", "written"]
+    assert not list(here.iterdir())

@@ -3,6 +3,7 @@
 #include "io/io.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "io/listing.h"
 #include "io/write.h"
 
@@ -159,7 +160,8 @@ bool stk_io_is_url(const char *path)
     while ((scheme = strspn(at, letters)) > 1 && strncmp(at + scheme, "::", 2) == 0) {
         at += scheme + 2;
     }
-    return scheme > 1 && strncmp(at + scheme, "://", 3) == 0 && strncmp(path, "file://", 7) != 0;
+    return scheme > 1 && strncmp(at + scheme, "://", 3) == 0 &&
+           stk_text_skip_file_scheme(path) == path;
 }
 
 static _Thread_local const _Atomic bool *thread_cancel_flag;

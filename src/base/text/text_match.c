@@ -40,3 +40,12 @@ size_t stk_text_stem_bytes(const char *text, const char *suffix)
 {
     return stk_text_ends_with(text, suffix) ? strlen(text) - strlen(suffix) : 0;
 }
+
+const char *stk_text_skip_file_scheme(const char *text)
+{
+    if (strncasecmp(text, "file://", 7) != 0) {
+        return text;
+    }
+    text += 7;
+    return strncasecmp(text, "localhost/", 10) == 0 ? text + 9 : text;
+}

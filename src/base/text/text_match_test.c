@@ -56,9 +56,30 @@ static void test_equal(void)
     T_TRUE("another case", !stk_view_is(stk_view_of_text("path"), "Path"));
 }
 
+static void test_file_scheme(void)
+{
+    static const struct {
+        const char *text, *path;
+    } texts[] = {{"file:///a/b", "/a/b"},
+                 {"FILE:///a/b", "/a/b"},
+                 {"file://localhost/a", "/a"},
+                 {"File://LocalHost/a", "/a"},
+                 {"file://localhosts/a", "localhosts/a"},
+                 {"file://a", "a"},
+                 {"file:/a", "file:/a"},
+                 {"/file:///a", "/file:///a"},
+                 {"s3://file:///a", "s3://file:///a"},
+                 {"", ""}};
+
+    for (size_t i = 0; i < STK_COUNT(texts); i++) {
+        T_STR(texts[i].text, stk_text_skip_file_scheme(texts[i].text), texts[i].path);
+    }
+}
+
 int main(void)
 {
     test_suffixes();
     test_equal();
+    test_file_scheme();
     return t_finish();
 }

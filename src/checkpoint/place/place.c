@@ -3,6 +3,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "io/atomic_file.h"
 #include "io/clock.h"
 #include "storage/object/store.h"
@@ -39,9 +40,7 @@ int stk_place_init(struct stk_checkpoint_place *place, struct stk_io *io, const 
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the path of the checkpoints is empty",
                         "name a folder or a URL", "''");
     }
-    if (strncmp(path, "file://", 7) == 0) {
-        path += 7;
-    }
+    path = stk_text_skip_file_scheme(path);
     place->root = stk_strdup(path);
     if (!place->root) {
         return stk_fail_memory(error, "'%.400s'", path);

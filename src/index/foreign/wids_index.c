@@ -2,6 +2,7 @@
 #include "index/foreign/wids_index.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -131,14 +132,13 @@ void stk_wids_index_get(const struct stk_wids_index *index, uint64_t number,
 
 bool stk_wids_index_path(const char *folder, const char *url, char *path_out, size_t capacity)
 {
+    const char *path = stk_text_skip_file_scheme(url);
     int bytes;
 
-    if (strncmp(url, "file://", 7) == 0) {
-        url += 7;
-    } else if (strncmp(url, "file:", 5) == 0) {
-        url += 5;
+    if (path == url && strncmp(url, "file:", 5) == 0) {
+        path += 5;
     }
-    bytes = snprintf(path_out, capacity, "%s%s", url[0] == '/' || strstr(url, "://") ? "" : folder,
-                     url);
+    bytes = snprintf(path_out, capacity, "%s%s",
+                     path[0] == '/' || strstr(path, "://") ? "" : folder, path);
     return bytes >= 0 && (size_t)bytes < capacity;
 }

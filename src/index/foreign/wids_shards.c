@@ -99,7 +99,7 @@ static int add_all(struct stk_wids_shards *shards, const struct stk_wids_index *
 static int expand(struct stk_wids_shards *shards, struct stk_io *io, const char *url,
                   struct stoker_error *error)
 {
-    const char *path = strncmp(url, "file://", 7) == 0 ? url + 7 : url;
+    const char *path = stk_text_skip_file_scheme(url);
     struct stk_view text = {NULL, 0};
     struct stk_wids_index *wids = NULL;
     struct stk_stat about;

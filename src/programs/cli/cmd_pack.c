@@ -1,5 +1,6 @@
 /* stoker pack: writes a folder or tars as tars of one size, with index and manifest. */
 #include "base/text/parse_number.h"
+#include "base/text/text_match.h"
 #include "programs/cli/args.h"
 
 #include "programs/cli/bad_samples_report.h"
@@ -95,7 +96,7 @@ static int run(struct args *args)
     }
     main_defer_signals(true);
     named = options.destination;
-    if (strstr(named, "://") && strncmp(named, "file://", 7) != 0) {
+    if (strstr(stk_text_skip_file_scheme(named), "://")) {
         status = pack_url_prepare(&packed_to, args, engine, dataset, named);
         options.destination = packed_to.data;
     }

@@ -4,6 +4,7 @@
 
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "storage/source/path_list.h"
 #include "storage/url/url_alias.h"
 #include "storage/vfs/vfs.h"
@@ -174,9 +175,7 @@ static int list_url(struct listing *listing, const char *url)
     bool braces;
     int status;
 
-    if (strncmp(url, "file://", 7) == 0) {
-        url += 7;
-    }
+    url = stk_text_skip_file_scheme(url);
     if (strncmp(url, "pipe:", 5) == 0) {
         return stk_fail(listing->error, STOKER_ERROR_UNSUPPORTED,
                         "only files and objects can be read, no pipes",

@@ -4,6 +4,7 @@
 #include "base/crypto/digest.h"
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "storage/url/url_redact.h"
 
 #include <errno.h>
@@ -327,12 +328,9 @@ uint64_t stk_url_alias_set_bytes_max(uint64_t bytes_max)
 /* Copies a text; of a URL of this machine, its path. */
 static char *copy_text(const char *text)
 {
-    const char *rest = strncmp(text, "file://", 7) == 0 ? text + 7 : text;
+    const char *rest = stk_text_skip_file_scheme(text);
     char *copy;
 
-    if (rest > text && strncmp(rest, "localhost/", 10) == 0) {
-        rest += 9;
-    }
     if (rest == text || rest[0] != '/') {
         return stk_strdup(text);
     }

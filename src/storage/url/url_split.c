@@ -80,7 +80,7 @@ static bool has_bucket(const char *url)
 /* hf:// and file:// have no login: an '@' in them is part of a name. */
 static bool has_no_login(const char *url)
 {
-    return stk_url_scheme_of(url) == STK_URL_HF || begins(url, "file://");
+    return stk_url_scheme_of(url) == STK_URL_HF || stk_text_skip_file_scheme(url) != url;
 }
 
 /* The host of a URL of http or https, alone or at the end of a chain ("filecache::https://"); NULL:

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/retry.h"
+#include "base/text/text_match.h"
 #include "engine/background_job.h"
 #include "tools/pack/left_out.h"
 #include "tools/pack/pack_plan.h"
@@ -99,7 +100,7 @@ static int open_left_out(struct stoker_pack *pack, struct stoker_error *error)
 /* Returns the path without '/' at its end; owned by the caller. */
 static char *strip_slashes(const char *path)
 {
-    char *text = stk_strdup(path);
+    char *text = stk_strdup(stk_text_skip_file_scheme(path));
 
     for (size_t bytes = text ? strlen(text) : 0; bytes > 1 && text[bytes - 1] == '/'; bytes--) {
         text[bytes - 1] = 0;

@@ -45,11 +45,13 @@ int stk_staging_open(struct stk_staging *staging, struct stk_io *io, const char 
                      struct json_t *settings, const char *stamp, struct stoker_error *error)
 {
     struct stk_sha256 sha;
-    size_t bytes = 0, length = destination ? strlen(destination) : 0;
+    size_t bytes = 0, length;
     char *text = NULL;
     int status;
 
     *staging = (struct stk_staging){.io = io, .settings = json_incref(settings)};
+    destination = destination ? stk_text_skip_file_scheme(destination) : "";
+    length = strlen(destination);
     if (length == 0 || strspn(destination, "/") == length) {
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "no output folder is set",
                           "choose one that does not exist", "destination");

@@ -1,5 +1,6 @@
 /* The folders of a data set, and the manifests in them. */
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "tools/verify/verify.h"
 
 #include "io/atomic_file.h"
@@ -112,7 +113,7 @@ static int add_urls(struct stoker_verify *verify, struct stk_string_table *folde
         size_t bytes;
         uint32_t number;
 
-        url += strncmp(url, "file://", 7) == 0 ? 7 : 0;
+        url = stk_text_skip_file_scheme(url);
         bytes = strlen(url);
         while (bytes > 1 && url[bytes - 1] == '/') {
             bytes--;
@@ -183,7 +184,7 @@ static bool is_complete_folder(struct stoker_verify *verify, const char *path)
         size_t bytes;
         struct stk_stat about = {0};
 
-        url += strncmp(url, "file://", 7) == 0 ? 7 : 0;
+        url = stk_text_skip_file_scheme(url);
         bytes = strlen(url);
         while (bytes > 1 && url[bytes - 1] == '/') {
             bytes--;
