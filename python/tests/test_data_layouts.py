@@ -425,7 +425,7 @@ def test_optional_members(tmp_path):
                 path, 1, fields={"x": stoker.Text("txt")}, shuffle="none", output="numpy"
             )
         )
-    with pytest.raises(stoker.ArgumentError, match="fits the field"):
+    with pytest.raises(stoker.ArgumentError, match="does not fit the field"):
         stoker.Int("cls", default="many")
     with pytest.raises(stoker.ArgumentError, match="cannot have this default"):
         stoker.Loader(path, 1, fields={"x": stoker.Array("npy", default=0)})
