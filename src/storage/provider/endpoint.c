@@ -15,14 +15,23 @@
 static int find_aws(struct stk_endpoint *site, struct stoker_error *error);
 static void find_google(struct stk_endpoint *site);
 static void find_azure(struct stk_endpoint *site);
+static int check_length(const char *variable, struct stoker_error *error);
 static int check(struct stk_endpoint *site, struct stoker_error *error);
 
 int stk_endpoint_find(uint32_t service, struct stk_endpoint *site, struct stoker_error *error)
 {
+    static const char *const variables[] = {[STK_CREDS_GOOGLE] = "STORAGE_EMULATOR_HOST",
+                                            [STK_CREDS_AZURE] = "AZURE_STORAGE_ENDPOINT",
+                                            [STK_CREDS_HF] = "HF_ENDPOINT"};
     const char *hub = stk_environment_get("HF_ENDPOINT");
-    int status = 0;
+    int status = service < STK_COUNT(variables) && variables[service]
+                     ? check_length(variables[service], error)
+                     : 0;
 
     *site = (struct stk_endpoint){.account = ""};
+    if (status < 0) {
+        return status;
+    }
     switch ((enum stk_credentials_service)service) {
     case STK_CREDS_AWS:
         status = find_aws(site, error);
@@ -187,6 +196,19 @@ static void find_azure(struct stk_endpoint *site)
                  suffix);
     }
     snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s", from);
+}
+
+/* A longer endpoint would be cut, and name another host or path. */
+static int check_length(const char *variable, struct stoker_error *error)
+{
+    const char *value = stk_environment_get(variable);
+    size_t bytes = value ? strlen("http://") + strlen(value) : 0;
+
+    return bytes < sizeof((struct stk_endpoint *)0)->endpoint
+               ? 0
+               : stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long",
+                          "set the variable to a URL of at most 504 bytes", "%s, %zu bytes",
+                          variable, strlen(value));
 }
 
 /* Accepts http or https, with a host and without user, query or blank. Removes slashes at the

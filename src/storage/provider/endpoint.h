@@ -23,7 +23,8 @@ struct stk_endpoint {
 };
 
 /* service: enum stk_credentials_service. Returns 0 on success, STOKER_ERROR_ARGUMENT if an
- * endpoint is no URL of http or https, or errors of aws_profile.h and s3_settings.h. */
+ * endpoint is no URL of http or https, STOKER_ERROR_LIMIT if it is too long, or errors of
+ * aws_profile.h and s3_settings.h. */
 int stk_endpoint_find(uint32_t service, struct stk_endpoint *site_out, struct stoker_error *error);
 
 /* Derives the region from the id of a zone: "us-west-2" from "usw2-az1", "us-gov-west-1" from

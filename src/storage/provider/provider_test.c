@@ -131,6 +131,37 @@ static void test_long_region(void)
     T_STR("the longest", site.region, region);
 }
 
+/* An endpoint that has no room is no other endpoint. */
+static void test_long_endpoint(void)
+{
+    static const struct row {
+        const char *variable;
+        uint32_t service;
+    } variables[] = {{"AZURE_STORAGE_ENDPOINT", STK_CREDS_AZURE},
+                     {"STORAGE_EMULATOR_HOST", STK_CREDS_GOOGLE},
+                     {"HF_ENDPOINT", STK_CREDS_HF}};
+
+    T_EACH(row, row, variables)
+    {
+        char value[sizeof((struct stk_endpoint *)0)->endpoint - 6] = "http://";
+        struct stoker_error error = {0};
+        struct stk_endpoint site;
+
+        clear_environment();
+        memset(value + 7, 'h', sizeof value - 8);
+        value[sizeof value - 1] = '\0';
+        setenv(row->variable, value, 1);
+        T_EQ(row->variable, stk_endpoint_find(row->service, &site, &error), STOKER_ERROR_LIMIT);
+        T_ERROR(row->variable, &error);
+        T_HAS(row->variable, error.where, row->variable);
+        value[sizeof value - 2] = '\0';
+        setenv(row->variable, value, 1);
+        T_EQ(row->variable, stk_endpoint_find(row->service, &site, &error), 0);
+        T_STR(row->variable, site.endpoint, value);
+    }
+    clear_environment();
+}
+
 /* From a profile, with file and line. */
 static void test_profile(void)
 {
@@ -689,6 +720,7 @@ int main(void)
     test_sites();
     test_zones();
     test_long_region();
+    test_long_endpoint();
     test_profile();
     clear_environment();
     test_requests();
