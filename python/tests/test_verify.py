@@ -441,36 +441,20 @@ def test_repair_brings_the_manifest_along(packed, engine):
     assert after == {name: data for name, data in before.items() if not name.startswith("s002")}
 
 
-def lie_about_sha(packed):
-    path = packed / "stoker.manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["shards"][0]["sha256"] = "0" * 64
-    path.write_text(json.dumps(manifest))
-
-
-def lie_about_size(packed):
-    path = packed / "stoker.manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["shards"][1]["bytes"] += 1
-    path.write_text(json.dumps(manifest))
-
-
-def lie_about_index(packed):
-    path = packed / "stoker.manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["index"]["sha256"] = "0" * 64
-    path.write_text(json.dumps(manifest))
+def in_manifest(*place, new):
+    """Changes one value of the manifest: to another one, or a number by one."""
+    def lie(packed):
+        path = packed / "stoker.manifest.json"
+        manifest = inner = json.loads(path.read_text())
+        for step in place[:-1]:
+            inner = inner[step]
+        inner[place[-1]] = inner[place[-1]] + new if isinstance(new, int) else new
+        path.write_text(json.dumps(manifest))
+    return lie
 
 
 def no_json(packed):
     (packed / "stoker.manifest.json").write_text("{")
-
-
-def name_outside(packed):
-    path = packed / "stoker.manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["shards"][0]["name"] = "../../etc/passwd"
-    path.write_text(json.dumps(manifest))
 
 
 def lose_shard(packed):
@@ -502,11 +486,14 @@ def index_of_fewer(packed):
 
 
 LIES = [
-    ("sha256 of the manifest", lie_about_sha, {"digest"}),
-    ("size in the manifest", lie_about_size, {"digest"}),
-    ("sha256 of the index (a note)", lie_about_index, {"reindexed"}),
+    ("sha256 of the manifest", in_manifest("shards", 0, "sha256", new="0" * 64), {"digest"}),
+    ("size in the manifest", in_manifest("shards", 1, "bytes", new=1), {"digest"}),
+    ("samples in the manifest", in_manifest("shards", 1, "samples", new=-1), {"manifest"}),
+    ("sha256 of the index (a note)", in_manifest("index", "sha256", new="0" * 64),
+     {"reindexed"}),
     ("manifest is no JSON", no_json, {"manifest"}),
-    ("manifest names what is outside", name_outside, {"manifest"}),
+    ("manifest names what is outside", in_manifest("shards", 0, "name", new="../../etc/passwd"),
+     {"manifest"}),
     ("a shard is gone", lose_shard, {"missing", "index"}),
     ("a shard more", add_shard, {"extra"}),
     ("index is damaged", damage_index, {"index"}),

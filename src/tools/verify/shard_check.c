@@ -25,6 +25,21 @@ static int start(struct stk_shard_check *check, uint64_t object, struct stoker_e
     return status < 0 ? status : 1;
 }
 
+/* The bytes are those of the manifest: the number of samples is, too, unless it was changed. */
+static int compare_samples(struct stk_shard_check *check, const struct stk_manifest_shard *entry,
+                           struct stoker_error *error)
+{
+    struct stoker_error cause = {0};
+
+    if (check->keys.count == entry->samples) {
+        return 0;
+    }
+    stk_fail(&cause, STOKER_ERROR_CHANGED, "the manifest has another number of samples",
+             "pack the data set again, or correct stoker.manifest.json", "%llu samples, not %llu",
+             (unsigned long long)check->keys.count, (unsigned long long)entry->samples);
+    return stk_shard_check_add_finding(check, STOKER_FINDING_MANIFEST, &cause, NULL, error);
+}
+
 /* Compares the SHA-256 with the manifest's entry, or without one with the index. */
 static int compare_digest(struct stk_shard_check *check, const struct stk_manifest_shard *entry,
                           struct stoker_error *error)
@@ -38,7 +53,7 @@ static int compare_digest(struct stk_shard_check *check, const struct stk_manife
                  "copy it again, or index it again if it was changed on purpose", "%s", "");
     } else if (!entry || (check->reader.bytes == entry->bytes &&
                           memcmp(digest, entry->sha256, sizeof digest) == 0)) {
-        return 0;
+        return entry ? compare_samples(check, entry, error) : 0;
     } else if (check->reader.bytes != entry->bytes) {
         stk_fail(&cause, STOKER_ERROR_CHANGED, "the shard does not have the size of the manifest",
                  "copy it again, or repair it if it was changed on purpose", "%llu bytes, not %llu",
