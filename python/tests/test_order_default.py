@@ -59,7 +59,7 @@ def check_window(memory, *words):
 
 
 def test_the_default_window_of_a_store_fills_half_of_the_memory(nginx, shelf):
-    url = f"{nginx.url}/tars/{min(path.name for path in (shelf / 'tars').iterdir())}"
+    url = f"{nginx.url}/tars/{min(path.name for path in (shelf / 'tars').glob('*.tar'))}"
     small, large = (check_window(memory, url) for memory in (2 << 30, 16 << 30))
     assert 64 < small < large
     with stoker.Engine(memory="2GiB") as engine, open_loader(url, 1, engine=engine) as loader:
