@@ -710,6 +710,7 @@ static void test_move_through_link(void)
     T_EQ("rename", stk_copy_try_rename(&copy, &file, &error), -ELOOP);
     T_EQ("remove", stk_copy_remove_source(&copy, &file, &error), -ELOOP);
     T_TRUE("there", access(at("safe/a"), F_OK) == 0 && access(to, F_OK) < 0);
+    stk_copy_close_sources(&copy);
     stk_key_set_deinit(&copy.folders);
     T_TRUE("clean", sh("rm -r", at("mv"), at("safe"), ""));
 }
