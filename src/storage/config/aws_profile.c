@@ -176,7 +176,8 @@ static int load(struct stk_ini *ini, const char *path, struct stoker_error *erro
             snprintf(error->where + used, sizeof error->where - used, " of '%s'", path);
         }
     }
-    explicit_bzero(text, STK_INI_BYTES_MAX + 2);
+    /* If there is no file, nothing was read: the pages of the memory are never touched. */
+    explicit_bzero(text, bytes == -ENOENT ? 0 : bytes < 0 ? STK_INI_BYTES_MAX + 2 : (size_t)bytes);
     stk_free(text);
     return status;
 }
