@@ -54,6 +54,7 @@ enum fault {
 static struct t_server server;
 static _Atomic uint32_t fault, fault_from, fault_count; /* which requests have it: [from, +count) */
 static _Atomic uint32_t requested, connections, requests; /* requested: GETs */
+static _Atomic bool withheld; /* answers with a flipped byte wait until it is false */
 static uint8_t *content;
 static const char *list_answer = "";
 static struct stk_checksum seals[2]; /* of the file, in S3's and in a web server's form */
@@ -88,6 +89,9 @@ static bool send_range(int fd, uint64_t first, uint64_t last, uint32_t kind)
     bool is_full = kind == FULL_REPLY || kind == OTHER_FULL_REPLY;
     char head[768], range[128], length[64], digest[STK_CHECKSUM_TEXT_BYTES];
 
+    while (kind == FLIP && atomic_load(&withheld)) {
+        usleep(500);
+    }
     if (kind == SHORT) {
         last = first + bytes / 2 - 1;
         sent = bytes = bytes / 2;
