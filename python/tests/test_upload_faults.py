@@ -210,18 +210,13 @@ MAY_LEAVE = {"always 503", "always reset", "part and abort, 403", "left, parts 4
              "503 with a Retry-After of a year: part 1", "503 with a Retry-After of a year: part 2"}
 
 
-def rules_of(bucket_name, number, row):
-    rules = []
-    for where, what in zip(row[0:1] + row[3::2], row[1:2] + row[4::2], strict=True):
-        rule = {**where, **what}
-        path = f"/{bucket_name}/s{number:03}/{rule.pop('path', '*')}"
-        rules.append({"name": f"{number}", "path": path, **rule})
-    return rules
-
-
-def waits(numbered):
+def waits(name):
     """Long scenarios begin first, in parallel with the rest."""
-    return not any(word in numbered[1][0] for word in ("always", "stall", "trickle", "loris"))
+    return not any(word in name for word in ("always", "stall", "trickle", "loris"))
+
+
+def timeout_of(name):
+    return 1 if "trickle" in name else TIMEOUT  # a document may take 10 times as long
 
 
 @pytest.fixture
@@ -241,82 +236,96 @@ def leave(client, key, data, cache):
     make.upload_record(cache, "s3", client.name, key, upload)
 
 
-def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
-    folder, want = files
-    assert len(FAULTS) >= 60
-    rules = []
-    for number, (name, row) in enumerate(FAULTS.items()):
-        rules += rules_of(bucket.name, number, row)
-        for key in want:
-            bucket.put_object(Bucket=bucket.name, Key=f"s{number:03}/{key}", Body=OLD)
+class Scenarios:
+    """Copies of both files to keys of a prefix of their own for each scenario, through a proxy that
+    makes its faults; `turns` of them side by side. failures: (name, kind, details...)."""
+
+    def __init__(self, ceph, bucket, files, names, turns, letter):  # noqa: F811
+        self.bucket, (self.folder, self.want) = bucket, files
+        self.prefixes = {name: f"{letter}{number:03}" for number, name in enumerate(names)}
+        log = self.folder / f"log-{letter}"
+        rules = [rule for name in names for rule in self.prepare(name)]
+        with Proxy("--to", ceph.url, "--connections", 1024, "--log", log, rules=rules,
+                   seed=1) as proxy:
+            with concurrent.futures.ThreadPoolExecutor(turns) as pool:
+                found = list(pool.map(lambda name: self.meet(name, proxy.port),
+                                      sorted(names, key=waits)))
+            # An exchange is logged when the proxy sees its end.
+            until = time.monotonic() + UNNOTICED
+            while time.monotonic() < until and not all(self.was_met(log, name) for name in names):
+                time.sleep(0.2)
+            proxy.stop()
+        self.lines = log.read_text().splitlines()
+        left = {item["Key"].split("/")[0] for item in
+                bucket.list_multipart_uploads(Bucket=bucket.name).get("Uploads", [])}
+        self.failures = [what for what in found if what]
+        self.failures += [(name, "was not met", *self.requested(name)) for name in names
+                          if not self.was_met(log, name)]
+        self.failures += [(name, "leaves an upload", *self.requested(name)) for name in names
+                          if self.prefixes[name] in left and name not in MAY_LEAVE]
+
+    def prepare(self, name):
+        """Makes the old objects, and returns the rules of the proxy."""
+        prefix, row = self.prefixes[name], FAULTS[name]
+        for key in self.want:
+            self.bucket.put_object(Bucket=self.bucket.name, Key=f"{prefix}/{key}", Body=OLD)
         if name.startswith("left,"):
-            leave(bucket, f"s{number:03}/large", want["large"], folder / "cache")
+            leave(self.bucket, f"{prefix}/large", self.want["large"], self.folder / "cache")
+        for where, what in zip(row[0:1] + row[3::2], row[1:2] + row[4::2], strict=True):
+            rule = {**where, **what}
+            path = f"/{self.bucket.name}/{prefix}/{rule.pop('path', '*')}"
+            yield {"name": prefix, "path": path, **rule}
 
-    def timeout_of(name):
-        return 1 if "trickle" in name else TIMEOUT  # a document may take 10 times as long
-
-    def meet(numbered, port):
-        number, (name, row) = numbered
+    def meet(self, name, port):
+        prefix, due = self.prefixes[name], FAULTS[name][2]
         start = time.monotonic()
         process = subprocess.run(
             [COMMAND, "cp", "--part-size", "5M", "--read-timeout", str(timeout_of(name)),
-             folder / "plain", folder / "large", f"{bucket.url}/s{number:03}/"],
-            capture_output=True, text=True,
-            timeout=HANG + 30,
+             self.folder / "plain", self.folder / "large", f"{self.bucket.url}/{prefix}/"],
+            capture_output=True, text=True, timeout=HANG + 30,
             env={**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-                 "STOKER_CACHE": str(folder / "cache")})
+                 "STOKER_CACHE": str(self.folder / "cache")})
         seconds = time.monotonic() - start
-        found = {key: bucket.get_object(Bucket=bucket.name, Key=f"s{number:03}/{key}")[
-            "Body"].read() for key in want}
-        done, due = process.returncode == 0, row[2]
+        found = {key: self.bucket.get_object(Bucket=self.bucket.name, Key=f"{prefix}/{key}")[
+            "Body"].read() for key in self.want}
+        done = process.returncode == 0
         if seconds > HANG:
             return name, "hangs", seconds
-        if not all(found[key] in (OLD, want[key]) for key in want):
+        if not all(found[key] in (OLD, data) for key, data in self.want.items()):
             return name, "other bytes", {key: len(value) for key, value in found.items()}
-        if done and found != want:
+        if done and found != self.want:
             return name, "success is reported, and the old object is there"
         if (due == DONE and not done) or (due == FAILS and done):
             return name, due, process.returncode, process.stderr
-        if not done and (f"s{number:03}" not in process.stderr
-                         or servers.SECRET in process.stderr):
+        if not done and (prefix not in process.stderr or servers.SECRET in process.stderr):
             return name, "an error without a place", process.stderr
         return None
 
-    def was_met(number):
-        return f'"rule":"{number}"' in (folder / "log").read_text().replace(" ", "")
+    def was_met(self, log, name):
+        return f'"rule":"{self.prefixes[name]}"' in log.read_text().replace(" ", "")
 
-    with Proxy("--to", ceph.url, "--connections", 1024, "--log", folder / "log", rules=rules,
-               seed=1) as proxy:
-        with concurrent.futures.ThreadPoolExecutor(TURNS) as pool:
-            rows = sorted(enumerate(FAULTS.items()), key=waits)
-            wrong = [what for what in pool.map(lambda row: meet(row, proxy.port), rows) if what]
-        until = time.monotonic() + UNNOTICED  # an exchange is logged when the proxy sees its end
-        while time.monotonic() < until and not all(map(was_met, range(len(FAULTS)))):
-            time.sleep(0.2)
-        proxy.stop()
-    log = (folder / "log").read_text()
-
-    def requested(number):
+    def requested(self, name):
         """The proxy's log of a scenario, to explain a failure."""
-        return "\n".join(line for line in log.splitlines() if f"/s{number:03}/" in line)
+        return [line for line in self.lines if f"/{self.prefixes[name]}/" in line]
 
-    def is_slow(name):
+    def is_slow(self, name):
         """Whether a request without a slow fault took about the read timeout, since the machine was
         busy: then the scenario was another one."""
-        number = list(FAULTS).index(name)
         return any(line["end"] == "client left" and line["ms"] >= 500 * timeout_of(name) and
                    line.get("fault") not in ("slow", "slow-read", "stall")
-                   for line in map(json.loads, requested(number).splitlines()))
+                   for line in map(json.loads, self.requested(name)))
 
-    wrong += [(name, "was not met", requested(number)) for number, name in enumerate(FAULTS)
-              if not was_met(number)]
-    left = {item["Key"].split("/")[0] for item in
-            bucket.list_multipart_uploads(Bucket=bucket.name).get("Uploads", [])}
-    wrong += [(name, "leaves an upload", requested(number)) for number, name in enumerate(FAULTS)
-              if f"s{number:03}" in left and name not in MAY_LEAVE]
-    # What a busy machine may change: a failure that was not due, and its left-overs.
-    wrong = [what for what in wrong if what[1] not in (DONE, "was not met", "leaves an upload") or
-             not is_slow(what[0])]
+
+def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
+    assert len(FAULTS) >= 60
+    first = Scenarios(ceph, bucket, files, list(FAULTS), TURNS, "s")
+    # What a busy machine may change: a failure that was not due, and its left-overs. These
+    # scenarios run once more, two at a time.
+    again = {what[0] for what in first.failures if first.is_slow(what[0]) and
+             what[1] in (DONE, "was not met", "leaves an upload")}
+    wrong = [what for what in first.failures if what[0] not in again]
+    if again:
+        wrong += Scenarios(ceph, bucket, files, sorted(again), 2, "r").failures
     assert not wrong, "\n".join(map(str, wrong))
 
 
