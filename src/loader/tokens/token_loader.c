@@ -420,7 +420,7 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
     if (status == 0) {
         pthread_mutex_lock(&loader->lock);
         status = stk_order_cursor_set_state(&loader->locked.cursor, state, &words, error);
-        loader->locked.orders++;
+        atomic_fetch_add_explicit(&loader->locked.orders, 1, memory_order_relaxed);
         pthread_mutex_unlock(&loader->lock);
     }
     return status;

@@ -40,7 +40,7 @@ struct stoker_token_loader {
     pthread_mutex_t lock;
     struct {
         struct stk_order_cursor cursor;
-        uint64_t orders; /* how often a state replaced the order */
+        _Atomic uint64_t orders; /* how often a state replaced the order */
         struct stk_token_prefetch ahead;
         struct stk_token_row row;
         uint32_t *starts; /* of the current batch */
