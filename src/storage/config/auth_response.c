@@ -187,21 +187,28 @@ static int64_t days_of(int year, int month, int day)
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-bool stk_connection_string_get(const char *text, const char *name, char *out, size_t out_bytes)
+int stk_connection_string_get(const char *text, const char *name, char *out, size_t out_bytes,
+                              struct stoker_error *error)
 {
-    size_t name_bytes = strlen(name);
+    size_t name_bytes = strlen(name), bytes, value_bytes;
 
-    while (*text) {
-        size_t bytes = strcspn(text, ";");
+    for (; *text; text += bytes + (text[bytes] == ';')) {
+        bytes = strcspn(text, ";");
         if (bytes > name_bytes && text[name_bytes] == '=' &&
-            strncasecmp(text, name, name_bytes) == 0 && bytes - name_bytes - 1 < out_bytes) {
-            memcpy(out, text + name_bytes + 1, bytes - name_bytes - 1);
-            out[bytes - name_bytes - 1] = 0;
-            return true;
+            strncasecmp(text, name, name_bytes) == 0) {
+            value_bytes = bytes - name_bytes - 1;
+            if (value_bytes >= out_bytes) {
+                return stk_fail(error, STOKER_ERROR_LIMIT,
+                                "a value in a connection string is too long", "shorten it",
+                                "AZURE_STORAGE_CONNECTION_STRING: %s, %zu bytes", name,
+                                value_bytes);
+            }
+            memcpy(out, text + name_bytes + 1, value_bytes);
+            out[value_bytes] = '\0';
+            return 1;
         }
-        text += bytes + (text[bytes] == ';');
     }
-    return false;
+    return 0;
 }
 
 bool stk_auth_response_time(const char *text, uint64_t *seconds_out)

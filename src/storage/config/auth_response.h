@@ -46,8 +46,9 @@ bool stk_auth_response_xml(struct stk_view text, const char *name, char *out, si
  * other than a letter, digit, '.', '_' or '-'; "" if there is none. */
 void stk_auth_response_code(struct stk_view text, char code_out[STK_AUTH_RESPONSE_CODE_BYTES]);
 /* Copies a value of "Name=value;Name=value", Azure's connection strings; the first of that name.
- * False: there is none, or it does not fit. */
-bool stk_connection_string_get(const char *text, const char *name, char *out, size_t out_bytes);
+ * Returns 1, 0 if there is none (out is unchanged), or STOKER_ERROR_LIMIT if it does not fit. */
+int stk_connection_string_get(const char *text, const char *name, char *out, size_t out_bytes,
+                              struct stoker_error *error);
 /* Parses "2026-11-21T22:15:03Z", also with a fraction or an offset. */
 bool stk_auth_response_time(const char *text, uint64_t *seconds_out);
 /* Appends text as a JSON string. False: it does not fit, or has control characters. */

@@ -48,7 +48,7 @@ static int from_connection_string(struct stk_credential_chain *search,
 {
     const char *text = stk_environment_get("AZURE_STORAGE_CONNECTION_STRING");
     char sas[STK_CREDS_TOKEN_BYTES_MAX];
-    int status = 0;
+    int status;
 
     if (!text) {
         stk_credential_chain_log(search, "AZURE_STORAGE_CONNECTION_STRING is not set");
@@ -58,14 +58,20 @@ static int from_connection_string(struct stk_credential_chain *search,
         return stk_fail(error, STOKER_ERROR_FORMAT, "a connection string has several lines",
                         "set all of it, in one line", "AZURE_STORAGE_CONNECTION_STRING");
     }
-    stk_connection_string_get(text, "AccountName", found->access_key, sizeof found->access_key);
-    if (stk_connection_string_get(text, "SharedAccessSignature", sas, sizeof sas)) {
+    status = stk_connection_string_get(text, "AccountName", found->access_key,
+                                       sizeof found->access_key, error);
+    if (status >= 0) {
+        status = stk_connection_string_get(text, "SharedAccessSignature", sas, sizeof sas, error);
+    }
+    if (status > 0) {
         status = read_sas(sas, "AZURE_STORAGE_CONNECTION_STRING", found, error);
-    } else if (found->access_key[0] &&
-               stk_connection_string_get(text, "AccountKey", found->secret, sizeof found->secret) &&
-               found->secret[0]) {
+    } else if (status == 0) {
         found->kind = STK_CREDS_KEYS;
-    } else {
+        status = stk_connection_string_get(text, "AccountKey", found->secret, sizeof found->secret,
+                                           error);
+    }
+    if (status >= 0 && found->kind == STK_CREDS_KEYS &&
+        (!found->access_key[0] || !found->secret[0])) {
         status = stk_fail(error, STOKER_ERROR_FORMAT, "a connection string has no credentials",
                           "it takes AccountName and AccountKey, or SharedAccessSignature",
                           "AZURE_STORAGE_CONNECTION_STRING");

@@ -12,42 +12,35 @@
 #include <string.h>
 #include <strings.h>
 
+/* With "http://" before it, it fits into the endpoint of a struct stk_endpoint. */
+#define ENDPOINT_BYTES_MAX 504u
+
 static int find_aws(struct stk_endpoint *site, struct stoker_error *error);
-static void find_google(struct stk_endpoint *site);
-static void find_azure(struct stk_endpoint *site);
-static int check_length(const char *variable, struct stoker_error *error);
+static int find_azure(struct stk_endpoint *site, struct stoker_error *error);
+static int find_variable(struct stk_endpoint *site, const char *variable, const char *scheme,
+                         const char *otherwise, struct stoker_error *error);
 static int check(struct stk_endpoint *site, struct stoker_error *error);
 
 int stk_endpoint_find(uint32_t service, struct stk_endpoint *site, struct stoker_error *error)
 {
-    static const char *const variables[] = {[STK_CREDS_GOOGLE] = "STORAGE_EMULATOR_HOST",
-                                            [STK_CREDS_AZURE] = "AZURE_STORAGE_ENDPOINT",
-                                            [STK_CREDS_HF] = "HF_ENDPOINT"};
-    const char *hub = stk_environment_get("HF_ENDPOINT");
-    int status = service < STK_COUNT(variables) && variables[service]
-                     ? check_length(variables[service], error)
-                     : 0;
+    int status = 0;
 
     *site = (struct stk_endpoint){.account = ""};
-    if (status < 0) {
-        return status;
-    }
     switch ((enum stk_credentials_service)service) {
     case STK_CREDS_AWS:
         status = find_aws(site, error);
         break;
     case STK_CREDS_GOOGLE:
-        find_google(site);
+        status = find_variable(site, "STORAGE_EMULATOR_HOST", "http://",
+                               "https://storage.googleapis.com", error);
         break;
     case STK_CREDS_AZURE:
-        find_azure(site);
+        status = find_azure(site, error);
         break;
     case STK_CREDS_S3_EXPRESS:
         break; /* is of a bucket */
     case STK_CREDS_HF:
-        snprintf(site->endpoint, sizeof site->endpoint, "%s", hub ? hub : "https://huggingface.co");
-        snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s",
-                 hub ? "HF_ENDPOINT" : "");
+        status = find_variable(site, "HF_ENDPOINT", "", "https://huggingface.co", error);
         break;
     }
     return status < 0 ? status : check(site, error);
@@ -148,67 +141,80 @@ static int find_aws(struct stk_endpoint *site, struct stoker_error *error)
     return status;
 }
 
-static void find_google(struct stk_endpoint *site)
+/* Copies the account of the variables, and its variable to *from_out. It stays "" if none is set.
+ */
+static int find_account(char *account, size_t account_bytes, const char **from_out,
+                        struct stoker_error *error)
 {
-    const char *host = stk_environment_get("STORAGE_EMULATOR_HOST");
+    static const char *const names[] = {"AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"};
+    const char *value = stk_environment_get(names[0]);
 
-    if (host) {
-        snprintf(site->endpoint, sizeof site->endpoint, "%s%s",
-                 strstr(host, "://") ? "" : "http://", host);
-        snprintf(site->endpoint_source, sizeof site->endpoint_source, "STORAGE_EMULATOR_HOST");
-    } else {
-        snprintf(site->endpoint, sizeof site->endpoint, "https://storage.googleapis.com");
+    *from_out = value ? names[0] : names[1];
+    value = value ? value : stk_environment_get(names[1]);
+    if (value && strlen(value) >= account_bytes) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the name of an account is too long",
+                        "set the variable to the name of a storage account", "%s, %zu bytes",
+                        *from_out, strlen(value));
     }
+    memcpy(account, value ? value : "", value ? strlen(value) + 1 : 1);
+    return 0;
 }
 
-static void find_azure(struct stk_endpoint *site)
+/* The connection string goes before the variables, as for credentials. */
+static int find_azure(struct stk_endpoint *site, struct stoker_error *error)
 {
-    static const char *const accounts[] = {"AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"};
-    const char *text = stk_environment_get("AZURE_STORAGE_CONNECTION_STRING"), *from = "";
-    const char *endpoint = stk_environment_get("AZURE_STORAGE_ENDPOINT");
-    char suffix[256] = "core.windows.net", scheme[8] = "https";
+    static const char string[] = "AZURE_STORAGE_CONNECTION_STRING";
+    const char *text = stk_environment_get(string), *from = string;
+    char suffix[256] = "core.windows.net", scheme[8] = "https", url[512] = "";
+    const struct {
+        const char *name;
+        char *out;
+        size_t out_bytes;
+    } values[] = {{"AccountName", site->account, sizeof site->account},
+                  {"BlobEndpoint", site->endpoint, sizeof site->endpoint},
+                  {"EndpointSuffix", suffix, sizeof suffix},
+                  {"DefaultEndpointsProtocol", scheme, sizeof scheme}};
+    int status = 0;
 
-    for (size_t i = 0; i < STK_COUNT(accounts) && !site->account[0]; i++) {
-        const char *account = stk_environment_get(accounts[i]);
-        if (account && strlen(account) < sizeof site->account) {
-            memcpy(site->account, account, strlen(account) + 1);
-            from = accounts[i];
-        }
+    for (size_t i = 0; text && i < STK_COUNT(values) && status >= 0; i++) {
+        status = stk_connection_string_get(text, values[i].name, values[i].out, values[i].out_bytes,
+                                           error);
     }
-    if (text) { /* as for credentials, it goes before the variables */
-        if (stk_connection_string_get(text, "AccountName", site->account, sizeof site->account)) {
-            from = "AZURE_STORAGE_CONNECTION_STRING";
-        }
-        if (stk_connection_string_get(text, "BlobEndpoint", site->endpoint,
-                                      sizeof site->endpoint)) {
-            snprintf(site->endpoint_source, sizeof site->endpoint_source,
-                     "AZURE_STORAGE_CONNECTION_STRING");
-            return;
-        }
-        stk_connection_string_get(text, "EndpointSuffix", suffix, sizeof suffix);
-        stk_connection_string_get(text, "DefaultEndpointsProtocol", scheme, sizeof scheme);
+    if (status >= 0 && !site->account[0]) {
+        status = find_account(site->account, sizeof site->account, &from, error);
     }
-    if (endpoint) {
-        snprintf(site->endpoint, sizeof site->endpoint, "%s", endpoint);
-        from = "AZURE_STORAGE_ENDPOINT";
-    } else if (site->account[0]) {
-        snprintf(site->endpoint, sizeof site->endpoint, "%s://%s.blob.%s", scheme, site->account,
-                 suffix);
+    if (status < 0) {
+        return status;
     }
-    snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s", from);
+    if (site->endpoint[0]) {
+        snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s", string);
+        return 0;
+    }
+    if (site->account[0]) {
+        snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s", from);
+        snprintf(url, sizeof url, "%s://%s.blob.%s", scheme, site->account, suffix);
+    }
+    return find_variable(site, "AZURE_STORAGE_ENDPOINT", "", url, error);
 }
 
-/* A longer endpoint would be cut, and name another host or path. */
-static int check_length(const char *variable, struct stoker_error *error)
+/* Copies the endpoint of a variable, after the scheme if it has none; otherwise, if the variable is
+ * not set. A longer endpoint would be cut, and name another host or path. */
+static int find_variable(struct stk_endpoint *site, const char *variable, const char *scheme,
+                         const char *otherwise, struct stoker_error *error)
 {
     const char *value = stk_environment_get(variable);
-    size_t bytes = value ? strlen("http://") + strlen(value) : 0;
 
-    return bytes < sizeof((struct stk_endpoint *)0)->endpoint
-               ? 0
-               : stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long",
-                          "set the variable to a URL of at most 504 bytes", "%s, %zu bytes",
-                          variable, strlen(value));
+    if (value && strlen(value) > ENDPOINT_BYTES_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long",
+                        "set the variable to a URL of at most 504 bytes", "%s, %zu bytes", variable,
+                        strlen(value));
+    }
+    snprintf(site->endpoint, sizeof site->endpoint, "%s%s",
+             value && !strstr(value, "://") ? scheme : "", value ? value : otherwise);
+    if (value) {
+        snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s", variable);
+    }
+    return 0;
 }
 
 /* Accepts http or https, with a host and without user, query or blank. Removes slashes at the

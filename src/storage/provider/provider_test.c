@@ -162,6 +162,45 @@ static void test_long_endpoint(void)
     clear_environment();
 }
 
+/* A value of Azure that has no room is an error: without it, another account or host would be used.
+ */
+static void test_long_azure(void)
+{
+    static const struct row {
+        const char *name, *before; /* the value is "before", and 'v' up to value_bytes */
+        size_t value_bytes;
+    } rows_long[] = {
+        {"AZURE_STORAGE_ACCOUNT", "", 63},
+        {"AZURE_STORAGE_ACCOUNT_NAME", "", 63},
+        {"AZURE_STORAGE_CONNECTION_STRING", "AccountName=", 12 + 63},
+        {"AZURE_STORAGE_CONNECTION_STRING", "BlobEndpoint=https://", 13 + 511},
+        {"AZURE_STORAGE_CONNECTION_STRING", "EndpointSuffix=", 15 + 255},
+    };
+
+    T_EACH(row, row, rows_long)
+    {
+        const char *name = row->before[0] ? row->before : row->name;
+        char value[640];
+        struct stoker_error error = {0};
+        struct stk_endpoint site;
+
+        clear_environment();
+        setenv(row->before[0] ? "AZURE_STORAGE_ACCOUNT" : "UNUSED", "another", 1);
+        snprintf(value, sizeof value, "%s", row->before);
+        memset(value + strlen(row->before), 'v', sizeof value - strlen(row->before));
+        value[row->value_bytes + 1] = '\0';
+        setenv(row->name, value, 1);
+        T_EQ(name, stk_endpoint_find(STK_CREDS_AZURE, &site, &error), STOKER_ERROR_LIMIT);
+        T_ERROR(name, &error);
+        T_HAS(name, error.where, row->name);
+        value[row->value_bytes] = '\0';
+        setenv(row->name, value, 1);
+        T_EQ(name, stk_endpoint_find(STK_CREDS_AZURE, &site, &error), 0);
+        T_HAS(name, site.endpoint, "vvv");
+    }
+    clear_environment();
+}
+
 /* From a profile, with file and line. */
 static void test_profile(void)
 {
@@ -721,6 +760,7 @@ int main(void)
     test_zones();
     test_long_region();
     test_long_endpoint();
+    test_long_azure();
     test_profile();
     clear_environment();
     test_requests();
