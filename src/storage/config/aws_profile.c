@@ -1,7 +1,7 @@
 /* Finds the files, sections and values of a profile. */
 #include "storage/config/aws_profile.h"
 
-#include "base/mem.h"
+#include "base/crypto/secret_memory.h"
 #include "io/small_file.h"
 
 #include <ctype.h>
@@ -161,7 +161,7 @@ bool stk_path_expand_home(const char *path, char *out, size_t out_bytes)
 
 static int load(struct stk_ini *ini, const char *path, struct stoker_error *error)
 {
-    char *text = stk_alloc(STK_INI_BYTES_MAX + 2, 1);
+    char *text = stk_secret_alloc(STK_INI_BYTES_MAX + 2);
     int64_t bytes = text ? stk_small_file_read(path, (uint8_t *)text, STK_INI_BYTES_MAX + 1) : 0;
     int status = 0;
 
@@ -176,9 +176,7 @@ static int load(struct stk_ini *ini, const char *path, struct stoker_error *erro
             snprintf(error->where + used, sizeof error->where - used, " of '%s'", path);
         }
     }
-    /* If there is no file, nothing was read: the pages of the memory are never touched. */
-    explicit_bzero(text, bytes == -ENOENT ? 0 : bytes < 0 ? STK_INI_BYTES_MAX + 2 : (size_t)bytes);
-    stk_free(text);
+    stk_secret_free(text);
     return status;
 }
 

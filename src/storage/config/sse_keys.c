@@ -2,7 +2,7 @@
 #include "storage/config/sse_keys.h"
 
 #include "base/crypto/digest.h"
-#include "base/memory_pages.h"
+#include "base/crypto/secret_memory.h"
 #include "io/small_file.h"
 
 #include <errno.h>
@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/mman.h>
 
 #define KEY_BYTES 32u
 
@@ -33,14 +32,13 @@ int stk_sse_keys_open(struct stk_sse_keys *sse_keys, struct stoker_error *error)
 
 static int add_file(struct stk_sse_keys *sse_keys, const char *path, struct stoker_error *error)
 {
-    uint8_t *text = stk_pages_alloc(STK_SSE_KEYS_FILE_BYTES_MAX);
+    uint8_t *text = stk_secret_alloc(STK_SSE_KEYS_FILE_BYTES_MAX);
     int64_t got;
     int status;
 
     if (!text) {
         return stk_fail(error, -ENOMEM, "cannot read keys", "free memory", "'%.400s'", path);
     }
-    madvise(text, STK_SSE_KEYS_FILE_BYTES_MAX, MADV_DONTDUMP);
     got = stk_small_file_read(path, text, STK_SSE_KEYS_FILE_BYTES_MAX);
     status = got < 0 ? stk_fail_errno(error, (int)-got, "cannot read the file of customers' keys",
                                       "check STOKER_SSE_C_KEY_FILE", "'%.400s'", path)
@@ -48,8 +46,7 @@ static int add_file(struct stk_sse_keys *sse_keys, const char *path, struct stok
                  ? stk_fail(error, STOKER_ERROR_LIMIT, "a file of customers' keys is too large",
                             "check STOKER_SSE_C_KEY_FILE", "'%.400s'", path)
                  : stk_sse_keys_add(sse_keys, (struct stk_view){text, (size_t)got}, path, error);
-    explicit_bzero(text, STK_SSE_KEYS_FILE_BYTES_MAX);
-    stk_pages_free(text, STK_SSE_KEYS_FILE_BYTES_MAX);
+    stk_secret_free(text);
     return status;
 }
 

@@ -2,7 +2,7 @@
 #include "storage/config/sso_cache.h"
 
 #include "base/crypto/digest.h"
-#include "base/memory_pages.h"
+#include "base/crypto/secret_memory.h"
 #include "io/small_file.h"
 #include "storage/config/auth_response.h"
 #include "storage/config/aws_profile.h"
@@ -11,28 +11,18 @@
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 static bool time_text(uint64_t seconds, char text[64]);
 
 struct stk_sso_token *stk_sso_token_open(void)
 {
-    struct stk_sso_token *token = stk_pages_alloc(sizeof *token);
-
-    if (token) {
-        madvise(token, sizeof *token, MADV_DONTDUMP);
-        memset(token, 0, sizeof *token);
-    }
-    return token;
+    return stk_secret_calloc(1, sizeof(struct stk_sso_token));
 }
 
 void stk_sso_token_close(struct stk_sso_token *token)
 {
-    if (token) {
-        explicit_bzero(token, sizeof *token);
-        stk_pages_free(token, sizeof *token);
-    }
+    stk_secret_free(token);
 }
 
 int stk_sso_token_load(const char *name, struct stk_sso_token *token, struct stoker_error *error)
@@ -48,7 +38,7 @@ int stk_sso_token_load(const char *name, struct stk_sso_token *token, struct sto
         {"startUrl", STK_AUTH_FIELD_OPTIONAL_TEXT, token->start_url, sizeof token->start_url},
         {"region", STK_AUTH_FIELD_OPTIONAL_TEXT, token->region, sizeof token->region},
     };
-    char *text = stk_pages_alloc(STK_AUTH_RESPONSE_BYTES_MAX);
+    char *text = stk_secret_alloc(STK_AUTH_RESPONSE_BYTES_MAX);
     uint8_t digest[20];
     char hex[2 * sizeof digest + 1];
     int status;
@@ -61,7 +51,6 @@ int stk_sso_token_load(const char *name, struct stk_sso_token *token, struct sto
         return stk_fail_errno(error, ENOMEM, "cannot read SSO's token", "free memory", "'%s'",
                               token->shown);
     }
-    madvise(text, STK_AUTH_RESPONSE_BYTES_MAX, MADV_DONTDUMP);
     if (!stk_path_expand_home(token->shown, token->path, sizeof token->path) ||
         !stk_small_file_read_text(token->path, text, STK_AUTH_RESPONSE_BYTES_MAX)) {
         status = stk_fail(error, STOKER_ERROR_MISSING, "there is no token of SSO",
@@ -70,8 +59,7 @@ int stk_sso_token_load(const char *name, struct stk_sso_token *token, struct sto
         status = stk_auth_response_json((struct stk_view){(uint8_t *)text, strlen(text)}, fields,
                                         STK_COUNT(fields), "SSO's cached token", error);
     }
-    explicit_bzero(text, STK_AUTH_RESPONSE_BYTES_MAX);
-    stk_pages_free(text, STK_AUTH_RESPONSE_BYTES_MAX);
+    stk_secret_free(text);
     return status;
 }
 
@@ -87,7 +75,7 @@ int stk_sso_token_save(const struct stk_sso_token *token)
                                       {", \"registrationExpiresAt\": ", registration_expires},
                                       {", \"refreshToken\": ", token->refresh},
                                       {"}", NULL}};
-    char *text = stk_pages_alloc(STK_AUTH_RESPONSE_BYTES_MAX);
+    char *text = stk_secret_alloc(STK_AUTH_RESPONSE_BYTES_MAX);
     size_t used = 0;
     bool fits = time_text(token->expires_s, expires) &&
                 time_text(token->registration_expires_s, registration_expires);
@@ -96,7 +84,6 @@ int stk_sso_token_save(const struct stk_sso_token *token)
     if (!text) {
         return status;
     }
-    madvise(text, STK_AUTH_RESPONSE_BYTES_MAX, MADV_DONTDUMP);
     for (size_t i = 0; fits && i < STK_COUNT(members); i++) {
         fits = stk_auth_json_add_member(members[i][0], members[i][1], text,
                                         STK_AUTH_RESPONSE_BYTES_MAX, &used);
@@ -104,8 +91,7 @@ int stk_sso_token_save(const struct stk_sso_token *token)
     if (fits) {
         status = stk_small_file_write(token->path, text, used);
     }
-    explicit_bzero(text, STK_AUTH_RESPONSE_BYTES_MAX);
-    stk_pages_free(text, STK_AUTH_RESPONSE_BYTES_MAX);
+    stk_secret_free(text);
     return status;
 }
 
