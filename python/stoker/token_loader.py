@@ -225,7 +225,7 @@ class TokenLoader(LoaderBase):
         if not isinstance(source, Tokens):
             self._owned.append(self.tokens)
         try:
-            if len(self._damaged) > (bad_samples_max or len(self._damaged)):
+            if bad_samples_max and len(self._damaged) > bad_samples_max:
                 raise LimitError(
                     f"{len(self._damaged)} token files are damaged",
                     f"bad_samples_max={bad_samples_max}: the first is '{self._damaged[0].shard}'",

@@ -260,7 +260,7 @@ static int nested_value(struct stk_sample_row *row, uint32_t slot, const struct 
 static bool parse_number(struct stk_view bytes, struct stk_predicate_value *value_out)
 {
     char text[NUMBER_BYTES_MAX + 1];
-    const char *end, *whole_end = text + bytes.bytes;
+    const char *end, *text_end = text + bytes.bytes;
     int64_t integer_found;
     uint64_t natural;
 
@@ -275,13 +275,13 @@ static bool parse_number(struct stk_view bytes, struct stk_predicate_value *valu
     }
     text[bytes.bytes] = '\0';
     *value_out = (struct stk_predicate_value){.written = bytes};
-    if (stk_parse_int64(text, &end, &integer_found) && end == whole_end) {
+    if (stk_parse_int64(text, &end, &integer_found) && end == text_end) {
         value_out->kind = STK_PREDICATE_INT;
         value_out->integer = integer_found;
-    } else if (stk_parse_uint64(text, &end, &natural) && end == whole_end) {
+    } else if (stk_parse_uint64(text, &end, &natural) && end == text_end) {
         value_out->kind = STK_PREDICATE_NATURAL;
         value_out->natural = natural;
-    } else if (stk_parse_double(text, &end, &value_out->real) && end == whole_end) {
+    } else if (stk_parse_double(text, &end, &value_out->real) && end == text_end) {
         value_out->kind = STK_PREDICATE_REAL;
     } else {
         return false;
@@ -331,7 +331,6 @@ static int label(struct stk_sample_row *row, uint32_t slot, struct stk_predicate
     const struct stk_index *index = row->dataset->index;
     bool is_given =
         stk_index_is_folder(index) || stk_index_shard_has_labels(index, row->sample.shard);
-
     int status = 0;
 
     if (row->sample.label >= 0 && is_given) {

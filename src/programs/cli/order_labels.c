@@ -38,16 +38,14 @@ static uint64_t read_lines(FILE *file, uint64_t count, int64_t *labels)
         if (strlen(line) + 1 == sizeof line || (!strchr(line, '\n') && !feof(file))) {
             return UINT64_MAX;
         }
-        const char *text = line;
+        size_t mark_bytes = strlen(BYTE_ORDER_MARK);
+        bool has_mark = lines == 0 && strncmp(line, BYTE_ORDER_MARK, mark_bytes) == 0;
 
-        if (lines == 0 && memcmp(line, BYTE_ORDER_MARK, sizeof BYTE_ORDER_MARK - 1) == 0) {
-            text += sizeof BYTE_ORDER_MARK - 1;
-        }
         for (size_t bytes = strlen(line); bytes > 0 && strchr(" \t\r\n", line[bytes - 1]);) {
             line[--bytes] = 0;
         }
         if (lines < count) {
-            labels[lines] = label_of_line(text);
+            labels[lines] = label_of_line(line + (has_mark ? mark_bytes : 0));
         }
         lines++;
     }
