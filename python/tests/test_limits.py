@@ -35,15 +35,20 @@ def below(root):
             for path in sorted(root.rglob("*")) if path.is_file()}
 
 
+def copy_tree(many, url, folder, limit):
+    """Copies a tree to a store, back, and on the disk."""
+    limited([COMMAND, "cp", "-r", many, url], limit)
+    limited([COMMAND, "cp", "-r", url, folder / "down"], limit)
+    assert below(folder / "down") == below(many)
+    limited([COMMAND, "cp", "-r", many, folder / "here"], limit)
+    assert below(folder / "here") == below(many)
+
+
 @pytest.mark.parametrize("files", [24, 64, 128, 256])
 def test_copies(bucket, many, tmp_path, files):  # noqa: F811
     (tmp_path / "large").write_bytes(random_bytes(30_000_000, 1))
     limit = f"-n {files}"
-    limited([COMMAND, "cp", "-r", many, f"{bucket.url}/up"], limit)
-    limited([COMMAND, "cp", "-r", f"{bucket.url}/up", tmp_path / "down"], limit)
-    assert below(tmp_path / "down") == below(many)
-    limited([COMMAND, "cp", "-r", many, tmp_path / "here"], limit)
-    assert below(tmp_path / "here") == below(many)
+    copy_tree(many, f"{bucket.url}/up", tmp_path, limit)
     limited([COMMAND, "cp", "--part-size", "5M", tmp_path / "large", f"{bucket.url}/large"], limit)
     limited([COMMAND, "cp", "--part-size", "5M", f"{bucket.url}/large", tmp_path / "l"], limit)
     assert (tmp_path / "l").read_bytes() == (tmp_path / "large").read_bytes()
@@ -52,12 +57,7 @@ def test_copies(bucket, many, tmp_path, files):  # noqa: F811
 @pytest.mark.parametrize("kib", [300_000, 600_000, 1_200_000, 2_000_000])
 def test_copies_with_little_address_space(bucket, many, tmp_path, kib):  # noqa: F811
     """A copy starts as many threads as fit, and the network thread first."""
-    limit = f"-v {kib}"
-    limited([COMMAND, "cp", "-r", many, f"{bucket.url}/up-{kib}"], limit)
-    limited([COMMAND, "cp", "-r", f"{bucket.url}/up-{kib}", tmp_path / "down"], limit)
-    assert below(tmp_path / "down") == below(many)
-    limited([COMMAND, "cp", "-r", many, tmp_path / "here"], limit)
-    assert below(tmp_path / "here") == below(many)
+    copy_tree(many, f"{bucket.url}/up-{kib}", tmp_path, f"-v {kib}")
 
 
 LOADER = """
