@@ -67,8 +67,8 @@ WORDS = {"told": "reported", "untold": "unknown", "brought": "prefetched", "erra
          "strangers": "other users", "believe": "trust", "believes": "trusts",
          "believed": "trusted"}
 WORD = re.compile(r"(?<![A-Za-z])(?<!CURLOPT_)(" + "|".join(WORDS) + r")(?![A-Za-z])", re.I)
-# Floors in which each snprintf of a text (%s) into something else than these, which people read,
-# says that it fits, or may be cut. In io, storage, checkpoint and tools it is not required yet.
+# Floors in which each snprintf of a text (%s) has a comment why the text fits, or that it may be
+# cut, unless its target is a text for people (CUT_TEXTS). Other floors do not require it yet.
 CUT_FLOORS = {"base", "format", "index", "dataset", "decode", "order", "engine", "loader"}
 CUT_TEXTS = {"what", "where", "advice", "note", "reason", "warning", "detail", "why", "failure"}
 UNSAFE = "strcpy strcat sprintf vsprintf strtok atoi atol atof gets"
@@ -166,10 +166,10 @@ def check_text(source):
 
 
 def check_messages(source):
-    """An error that only repeats a value does not say what is wrong with it."""
+    """An error that only repeats a value does not name its fault."""
     for found in BARE_VALUE.finditer(source.text):
         yield (source.line_at(found.start()), "bare-value", found[1],
-               f"'{found[1]}': say what is wrong with the value")
+               f"'{found[1]}': name the fault of the value")
 
 
 def check_c(source):

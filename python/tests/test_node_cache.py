@@ -480,7 +480,7 @@ def test_killed_prewarm_reads_no_cached_block_again(store, tmp_path):
             while sum(store.ranges.values()) < target and process.poll() is None:
                 time.sleep(0.001)
             process.kill()
-        while threading.active_count() > idle:  # the store reads what the process sent
+        while threading.active_count() > idle:  # the store reads the requests that the process sent
             time.sleep(0.001)
         before, requested = requested, sum(store.ranges.values())
         assert requested - before <= blocks - cached, store.ranges

@@ -60,7 +60,7 @@ def test_written(bucket, tree, tmp_path, monkeypatch, kind):  # noqa: F811
 
 def test_read(bucket, tars, tmp_path, monkeypatch):  # noqa: F811
     """Objects that boto3 wrote with a key are read by the loader and the command with it; without
-    it, or with another, the error names what is missing."""
+    it, or with another, the error names the missing key."""
     for path in sorted(tars.glob("*.tar")):
         bucket.put_object(Bucket=bucket.name, Key=f"t/{path.name}", Body=path.read_bytes(),
                           **CUSTOMER)

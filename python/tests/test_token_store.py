@@ -1,8 +1,8 @@
 """Token files behind URLs, which are read by ranges.
 
 Goal: a token loader over a store returns the rows that it returns over the same files on a disk, of
-any kind, in any order, resumed anywhere; what it keeps of the files in memory stays within its
-bound, and it requests each byte about once an epoch; changed objects and failing stores are errors.
+any kind, in any order, resumed anywhere; the parts of files in memory stay within the bound, and it
+requests each byte about once an epoch; changed objects and failing stores are errors.
 Method: a store of the tests that writes down the ranges that it sends."""
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def test_a_full_shuffle_requests_samples(store, tmp_path):  # noqa: F811
 
 
 def test_memory_is_within_the_budget(store, tmp_path):  # noqa: F811
-    """The cache takes half of the budget if nothing else is said, and gives up what others need."""
+    """The cache takes half of the budget by default, and frees memory that others need."""
     urls, paths = put_raw(tmp_path, store)
     with stoker.Engine(memory=BYTES, threads=1) as engine:
         loader = open_loader(urls, engine, cache=None)
@@ -167,7 +167,7 @@ def test_resume(shuffle, store, tmp_path):  # noqa: F811
     resumed = open_loader(urls, shuffle=shuffle)
     resumed.load_state_dict(state)
     assert head + rows(resumed) == want
-    loader.load_state_dict(state)  # what was prefetched for other places is given up
+    loader.load_state_dict(state)  # the ranges that were prefetched for other positions are freed
     assert rows(loader) == want[5:]
 
 
@@ -230,8 +230,8 @@ def test_second_epoch_comes_from_the_node_cache(store, tmp_path):  # noqa: F811
 
 
 def test_the_order_decides_what_a_node_cache_evicts(store, tmp_path):  # noqa: F811
-    """The cache has space for half of the blocks. Readers whose order is not known keep what is
-    there; a token loader publishes its order, so blocks that are used later are evicted."""
+    """The cache has space for half of the blocks. Readers whose order is not known evict
+    nothing; a token loader publishes its order, so blocks that are used later are evicted."""
     urls, paths = put_npy(tmp_path, store)
     block = 32 << 10
     quota = 4096 + 1024 * 32 + 18 * (block + 12288) + 8192

@@ -492,7 +492,7 @@ LIES = [
     ("sha256 of the index (a note)", in_manifest("index", "sha256", new="0" * 64),
      {"reindexed"}),
     ("manifest is no JSON", no_json, {"manifest"}),
-    ("manifest names what is outside", in_manifest("shards", 0, "name", new="../../etc/passwd"),
+    ("manifest names a file outside", in_manifest("shards", 0, "name", new="../../etc/passwd"),
      {"manifest"}),
     ("a shard is gone", lose_shard, {"missing", "index"}),
     ("a shard more", add_shard, {"extra"}),

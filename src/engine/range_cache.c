@@ -157,8 +157,8 @@ static bool evict_locked(struct stk_range_cache *cache, bool keep_wanted)
     return true;
 }
 
-/* Reserves memory for a range, for which others are evicted. A prefetch keeps what is wanted. A
- * caller may pass the bound once all others are evicted. */
+/* Reserves memory for a range, for which others are evicted. A prefetch evicts no wanted
+ * range. A caller may exceed the bound once all others are evicted. */
 static int reserve_locked(struct stk_range_cache *cache, uint64_t bytes, bool ahead,
                           struct stoker_error *error)
 {

@@ -1,5 +1,5 @@
 /* Goal: a conversion and a copy change no value, a copy keeps files that steps share, a repair
- * replaces what is damaged and only that, and a seal finds a changed byte. Method: a step of two
+ * replaces damaged bytes only, and a seal finds a changed byte. Method: a step of two
  * tensors, through each action in a folder; damaged files between them. Covers convert.c,
  * convert_plan.c, torch_pickle.c, torch_zip.c, copy_step.c, copy_blocks.c, repair_step.c,
  * seal_files.c, task_account.c. (ckpt_convert.c: python/tests/test_checkpoint_convert.py.) */

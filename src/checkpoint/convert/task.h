@@ -40,8 +40,7 @@ struct stk_file_copy {
  * that is damaged in all copies. */
 int stk_task_copy_file(struct stk_file_copy *copy, struct stoker_error *error);
 /* Reads all of a file of a step, and compares it with its entry in a manifest. folder: NULL: the
- * place is that of the step. Returns 0, or an error that says what is wrong, or that it is missing.
- */
+ * place is that of the step. Returns 0, or an error that names the damage, or the missing file. */
 int stk_task_check_file(const struct stk_checkpoint_task *task,
                         const struct stk_checkpoint_place *place, const char *folder,
                         const struct stoker_checkpoint_part *part);

@@ -128,9 +128,9 @@ int stk_codec_png_probe(struct stk_view bytes, struct stk_codec_info *info_out,
         return fail_end(error, bytes.bytes);
     }
     if (memcmp(bytes.data + 12, "CgBI", 4) == 0) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the png is one of Apple's tools (CgBI)",
-                        "revert it with 'pngcrush -revert-iphone-optimizations'",
-                        "its first chunk is CgBI");
+        return stk_fail(
+            error, STOKER_ERROR_UNSUPPORTED, "the png is in the variant of Apple's tools (CgBI)",
+            "revert it with 'pngcrush -revert-iphone-optimizations'", "its first chunk is CgBI");
     }
     if (memcmp(bytes.data + 8, "\0\0\0\rIHDR", 8) != 0) {
         return fail_header(error, "its first chunk is not IHDR");

@@ -34,7 +34,7 @@ uint64_t stk_json_memory_bytes(struct stk_view bytes)
     return sum;
 }
 
-/* Makes the texts that stk_json_rewrite wrote a number again, or what they stand for. */
+/* Replaces a text of stk_json_rewrite by the number or the kind that it represents. */
 static void read_rewritten(struct stk_value_node *out)
 {
     size_t begin = strlen(STK_JSON_NATURAL);

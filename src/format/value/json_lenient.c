@@ -7,7 +7,7 @@
  *   1e999                -> "<U+FDD0>r": STK_VALUE_NODE_OVERFLOW
  *   "\ud800"             -> "<U+FDD0>t": STK_VALUE_NODE_SURROGATE; in a name: "\ufffd"
  *
- * A field that reads one of the last two fails, and its error names what is there.
+ * A field that reads one of the last two fails, and its error names the kind.
  */
 #include "format/value/value_private.h"
 

@@ -1,5 +1,5 @@
-/* Goal: an error of a JSON field names what is at its path, also if jansson cannot hold it, or
- * which names there are instead. Method: rows of documents and paths, and parts of the error.
+/* Goal: an error of a JSON field names the kind of the value at its path, also if jansson cannot
+ * hold it, or the names of the object. Method: rows of documents and paths, and parts of the error.
  * Covers json_lenient.c and value_tree.c. */
 #include "format/value/value.h"
 
@@ -15,8 +15,8 @@ static struct stk_view view_of(const char *text, size_t bytes)
     return (struct stk_view){(const uint8_t *)text, bytes};
 }
 
-/* An error names what is at the path, or which names there are instead. */
-static void test_what_is_there(void)
+/* An error names the kind of the value at the path, or the names of the object. */
+static void test_kinds_and_names(void)
 {
     static const struct {
         const char *text, *path, *part;
@@ -74,7 +74,7 @@ static void test_many_names(void)
 
 int main(void)
 {
-    test_what_is_there();
+    test_kinds_and_names();
     test_many_names();
     return t_finish();
 }

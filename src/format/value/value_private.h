@@ -67,7 +67,7 @@ struct stk_value_tree {
 };
 
 uint64_t stk_json_memory_bytes(struct stk_view bytes);
-/* Texts that stand for values that jansson refuses. U+FDD0 is no character: no text of a document
+/* Texts in place of values that jansson refuses. U+FDD0 is no character: no text of a document
  * should have it. */
 #define STK_JSON_NATURAL "\xef\xb7\x90" /* begins the text of an integer above INT64_MAX */
 #define STK_JSON_OVERFLOW STK_JSON_NATURAL "r"

@@ -22,8 +22,8 @@ const char *stk_value_node_name(uint32_t kind)
 
 #define NAMES_BYTES 200u
 
-/* Writes what a list or an object has: ", which has 3 items", ", which has: width height". Long
- * texts end with "...". */
+/* Writes the count of a list, or the names of an object: ", which has 3 items", ", which has: width
+ * height". Long texts end with "...". */
 static void list_contents(const struct stk_value_tree *tree, const void *node,
                           const struct stk_value_node *about, char text[NAMES_BYTES])
 {

@@ -64,7 +64,7 @@ int order_check(const struct command *command, const struct args *args,
 
     if (info->sample_count == 0) {
         term_fail_name("the data set has no samples", 0, args->paths[0],
-                       "'stoker info' shows what the path is; name one with data");
+                       "'stoker info' describes the path; name a path with samples");
         return EXIT_FINDINGS;
     }
     if (info->sequential && args->mix) {
