@@ -83,6 +83,30 @@ def wait_for(found: Any, process: Any, text: Any, seconds: float = 90) -> None:
         time.sleep(0.01)
 
 
+def start_ranks(
+    text: str, world: int, init: object, *arguments: object
+) -> list[subprocess.Popen[str]]:
+    """Starts a program text as so many ranks, in new processes. Its arguments: these, rank, world
+    and init."""
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", text, *map(str, (*arguments, rank, world, init))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(world)
+    ]
+
+
+def run_ranks(text: str, world: int, init: object, *arguments: object) -> None:
+    """The same, and waits until all have ended, well."""
+    for child in start_ranks(text, world, init, *arguments):
+        output = child.communicate(timeout=220)[0]
+        assert child.returncode == 0, output
+
+
 class Job:
     """A script that runs as so many ranks; killed where the with-block ends."""
 

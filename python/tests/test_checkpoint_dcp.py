@@ -3,9 +3,9 @@
 import os
 import pickle
 import subprocess
-import sys
 
 import numpy
+import processes
 import pytest
 import stoker
 
@@ -168,19 +168,7 @@ print("fine")
 
 
 def ranks(action, folder, world, init):
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANKS, action, str(folder), str(rank), str(world), str(init)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(world)
-    ]
-    for child in children:
-        output = child.communicate(timeout=200)[0]
-        assert child.returncode == 0, output
+    processes.run_ranks(RANKS, world, init, action, folder)
 
 
 def test_ranks_and_resharding(tmp_path, before=2, after=3):

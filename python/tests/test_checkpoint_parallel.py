@@ -5,9 +5,8 @@ on other numbers of ranks and with another parallelism.
 """
 
 import os
-import subprocess
-import sys
 
+import processes
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -110,20 +109,7 @@ os._exit(0)  # threads of torch sometimes abort the process at its end: std::ter
 
 
 def run(kind, action, folder, world, number):
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", TRAIN, kind, action, str(folder), str(rank), str(world),
-             f"{folder}.init{number}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(world)
-    ]
-    for child in children:
-        output = child.communicate(timeout=220)[0]
-        assert child.returncode == 0, output
+    processes.run_ranks(TRAIN, world, f"{folder}.init{number}", kind, action, folder)
 
 
 def test_fsdp2(tmp_path):

@@ -2,9 +2,8 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 
+import processes
 import pytest
 import stoker
 
@@ -205,17 +204,7 @@ os._exit(0)
 
 
 def ranks(body, folder, world, init, died=(), stopped=()):
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", HEAD + body + TAIL, str(folder), str(rank), str(world),
-             str(init)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(world)
-    ]
+    children = processes.start_ranks(HEAD + body + TAIL, world, init, folder)
     for rank, child in reversed(list(enumerate(children))):
         if rank in stopped:
             continue

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import processes
 import pytest
 import stoker
 from stoker.checkpoint_signal import notice_of
@@ -283,16 +284,7 @@ dist.destroy_process_group()
 def test_a_signal_to_one_rank(tmp_path):
     """All ranks save the same step."""
     folder = tmp_path / "run"
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANKS, str(folder), str(rank), "2", str(tmp_path / "init")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(2)
-    ]
+    children = processes.start_ranks(RANKS, 2, tmp_path / "init", folder)
     for child in children:
         assert child.stdout.readline() == "ready\n"
     time.sleep(0.3)

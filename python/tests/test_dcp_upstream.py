@@ -7,9 +7,8 @@ consolidated files of Hugging Face) and what needs GPUs has no counterpart here.
 
 import io
 import os
-import subprocess
-import sys
 
+import processes
 import pytest
 import stoker
 
@@ -286,17 +285,4 @@ os._exit(0)  # threads of torch sometimes abort the process at its end
 
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=LONG)])
 def test_ranks(tmp_path, world):
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", RANKS, str(tmp_path), str(rank), str(world),
-             f"{tmp_path}/init"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(world)
-    ]
-    for child in children:
-        output = child.communicate(timeout=220)[0]
-        assert child.returncode == 0, output
+    processes.run_ranks(RANKS, world, tmp_path / "init", tmp_path)
