@@ -38,4 +38,19 @@ static inline struct stoker_checkpoint_writer *t_open_writer(struct stoker_engin
     return writer;
 }
 
+/* Saves a step and waits until it is complete. */
+static inline void t_save(struct stoker_checkpoint_writer *writer,
+                          const struct stoker_checkpoint_save_options *options)
+{
+    struct stoker_checkpoint_save *running = NULL;
+    int status;
+
+    T_EQ("save", stoker_checkpoint_save_open(&running, writer, options, NULL), 0);
+    T_EQ("copy", stoker_checkpoint_save_copy(running, 60000, NULL), 0);
+    while ((status = stoker_checkpoint_save_next(running, 1000, NULL, NULL)) == 1) {
+    }
+    T_EQ("saved", status, 0);
+    stoker_checkpoint_save_close(running);
+}
+
 #endif

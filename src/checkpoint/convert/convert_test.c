@@ -43,15 +43,8 @@ static void save(void)
     struct stoker_checkpoint_save_options what = {
         .struct_size = sizeof what, .step = 5, .tensors = tensors, .tensor_count = 2, .tree = tree};
     struct stoker_checkpoint_writer *writer = t_open_writer(engine, path_of("run"), 0);
-    struct stoker_checkpoint_save *running = NULL;
-    int status;
 
-    T_EQ("save", stoker_checkpoint_save_open(&running, writer, &what, NULL), 0);
-    T_EQ("copy", stoker_checkpoint_save_copy(running, 60000, NULL), 0);
-    while ((status = stoker_checkpoint_save_next(running, 1000, NULL, NULL)) == 1) {
-    }
-    T_EQ("saved", status, 0);
-    stoker_checkpoint_save_close(running);
+    t_save(writer, &what);
     stoker_checkpoint_writer_close(writer);
 }
 
@@ -240,15 +233,8 @@ static void save_shared(void)
                                                       {"step", "U64", shape + 1, 1, &step}};
         struct stoker_checkpoint_save_options what = {
             .struct_size = sizeof what, .step = step, .tensors = tensors, .tensor_count = 2};
-        struct stoker_checkpoint_save *running = NULL;
-        int status;
 
-        T_EQ("save", stoker_checkpoint_save_open(&running, writer, &what, NULL), 0);
-        T_EQ("copy", stoker_checkpoint_save_copy(running, 60000, NULL), 0);
-        while ((status = stoker_checkpoint_save_next(running, 1000, NULL, NULL)) == 1) {
-        }
-        T_EQ("saved", status, 0);
-        stoker_checkpoint_save_close(running);
+        t_save(writer, &what);
     }
     stoker_checkpoint_writer_close(writer);
 }

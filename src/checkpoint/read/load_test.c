@@ -44,18 +44,11 @@ static void save(struct stoker_engine *engine)
     struct stoker_checkpoint_save_options options = {
         .struct_size = sizeof options, .step = 1, .tensors = tensors, .tensor_count = TENSORS};
     struct stoker_checkpoint_writer *writer = t_open_writer(engine, folder, 0);
-    struct stoker_checkpoint_save *running = NULL;
-    int status;
 
     for (size_t i = 0; i < TENSORS; i++) {
         tensors[i] = (struct stoker_checkpoint_tensor){names[i], "U8", &sizes[i], 1, data[i]};
     }
-    T_EQ("open", stoker_checkpoint_save_open(&running, writer, &options, NULL), 0);
-    T_EQ("copy", stoker_checkpoint_save_copy(running, 60000, NULL), 0);
-    while ((status = stoker_checkpoint_save_next(running, 1000, NULL, NULL)) == 1) {
-    }
-    T_EQ("save", status, 0);
-    stoker_checkpoint_save_close(running);
+    t_save(writer, &options);
     stoker_checkpoint_writer_close(writer);
 }
 
