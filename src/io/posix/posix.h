@@ -74,9 +74,13 @@ static inline void stk_posix_file_acquire(struct stk_posix_file *file)
 void stk_posix_file_release(struct stk_posix_file *file);
 /* The size from which the options demand O_DIRECT. */
 uint64_t stk_posix_direct_bytes_min(const struct stk_posix *posix);
-/* Opens the file of fd again with O_DIRECT. Returns a descriptor or STK_DIRECT_REFUSED. */
-int stk_posix_open_direct(int fd);
-/* Returns the descriptor for direct reads, which the first call opens; -1: use buffered reads. */
+/* Opens the file of fd again with O_DIRECT. access: O_RDONLY; or O_WRONLY, only if the file system
+ * says that it supports it (those of disks do). Returns a descriptor or STK_DIRECT_REFUSED. */
+int stk_posix_open_direct(int fd, int access);
+/* The same, once: *direct_fd is STK_DIRECT_UNTRIED at first, and then has the result. */
+int stk_posix_get_direct(_Atomic int *direct_fd, int fd, int access);
+/* Returns the descriptor for direct reads, which the first call opens; negative: use buffered
+ * reads. */
 int stk_posix_file_direct_fd(struct stk_posix_file *file);
 /* Reads with pread until `bytes`, the end of the file or an error: the count or -errno. */
 int64_t stk_posix_read_fd(int fd, uint64_t offset, uint8_t *buffer, size_t bytes);

@@ -121,7 +121,7 @@ static void call_run(struct stk_task *task)
         /* A local file opens its direct descriptor at its first direct read. */
         if (call->result == 0 && !call->local && S_ISREG(call->stat.st_mode) &&
             (uint64_t)call->stat.st_size >= call->direct_bytes_min) {
-            call->direct_fd = stk_posix_open_direct(call->fd);
+            call->direct_fd = stk_posix_open_direct(call->fd, O_RDONLY);
         }
         break;
     case STK_POSIX_CALL_STAT_PATH:

@@ -46,45 +46,51 @@ uint64_t stk_posix_direct_bytes_min(const struct stk_posix *posix)
 }
 
 /* Opens through /proc, since the path may name another file by now. */
-int stk_posix_open_direct(int fd)
+int stk_posix_open_direct(int fd, int access)
 {
     char path[32];
     struct statx info;
-    int direct;
+    bool is_known = statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_DIOALIGN, &info) == 0 &&
+                    (info.stx_mask & STATX_DIOALIGN);
+    bool may_try = is_known ? info.stx_dio_offset_align != 0 &&
+                                  info.stx_dio_offset_align <= STK_IO_ALIGN &&
+                                  info.stx_dio_mem_align <= STK_IO_ALIGN
+                            : access == O_RDONLY;
+    int direct = -1;
 
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_DIOALIGN, &info) == 0 &&
-        (info.stx_mask & STATX_DIOALIGN) &&
-        (info.stx_dio_offset_align == 0 || info.stx_dio_offset_align > STK_IO_ALIGN ||
-         info.stx_dio_mem_align > STK_IO_ALIGN)) {
-        return STK_DIRECT_REFUSED;
+    if (may_try) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        direct = open(path, access | O_DIRECT | O_CLOEXEC);
     }
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
     return direct >= 0 ? direct : STK_DIRECT_REFUSED;
 }
 
-int stk_posix_file_direct_fd(struct stk_posix_file *file)
+int stk_posix_get_direct(_Atomic int *direct_fd, int fd, int access)
 {
-    /* Acquire and release: a thread that reads the descriptor sees it open. */
-    int fd = atomic_load_explicit(&file->direct_fd, memory_order_acquire), mine;
+    /* Acquire and release: a thread that uses the descriptor sees it open. */
+    int found = atomic_load_explicit(direct_fd, memory_order_acquire), mine;
 
-    if (!file->regular || file->bytes < stk_posix_direct_bytes_min(file->posix) ||
-        fd == STK_DIRECT_REFUSED ||
-        atomic_load_explicit(&file->direct_refused, memory_order_relaxed)) {
-        return -1;
+    if (found != STK_DIRECT_UNTRIED) {
+        return found;
     }
-    if (fd >= 0) {
-        return fd;
-    }
-    mine = stk_posix_open_direct(file->fd);
-    if (!atomic_compare_exchange_strong_explicit(&file->direct_fd, &fd, mine, memory_order_acq_rel,
+    mine = stk_posix_open_direct(fd, access);
+    if (!atomic_compare_exchange_strong_explicit(direct_fd, &found, mine, memory_order_acq_rel,
                                                  memory_order_acquire)) {
         if (mine >= 0) {
             close(mine);
         }
-        mine = fd;
+        mine = found;
     }
-    return mine >= 0 ? mine : -1;
+    return mine;
+}
+
+int stk_posix_file_direct_fd(struct stk_posix_file *file)
+{
+    if (!file->regular || file->bytes < stk_posix_direct_bytes_min(file->posix) ||
+        atomic_load_explicit(&file->direct_refused, memory_order_relaxed)) {
+        return STK_DIRECT_REFUSED;
+    }
+    return stk_posix_get_direct(&file->direct_fd, file->fd, O_RDONLY);
 }
 
 /* The size of a file of sysfs is a page of memory, whatever its length is. */

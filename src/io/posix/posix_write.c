@@ -200,45 +200,18 @@ static int write_out(struct stk_io *io, struct stk_output *opaque, const void *d
                : stk_posix_fail_path(error, -out->failure, "cannot write to the file", out->path);
 }
 
-/* Opens the file of fd again for writes with O_DIRECT, if its file system says that it supports
- * them (those of disks do). Returns a descriptor or STK_DIRECT_REFUSED. */
-static int open_direct(int fd)
-{
-    char path[32];
-    struct statx info;
-    int direct;
-
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_DIOALIGN, &info) < 0 ||
-        !(info.stx_mask & STATX_DIOALIGN) || info.stx_dio_offset_align == 0 ||
-        info.stx_dio_offset_align > STK_IO_ALIGN || info.stx_dio_mem_align > STK_IO_ALIGN) {
-        return STK_DIRECT_REFUSED;
-    }
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    direct = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
-    return direct >= 0 ? direct : STK_DIRECT_REFUSED;
-}
-
 /* Returns the descriptor for direct writes, which the first call opens; negative: there is none. */
 static int direct_fd_of(struct out *out)
 {
-    int fd = atomic_load_explicit(&out->direct_fd, memory_order_acquire), mine;
+    bool is_first =
+        atomic_load_explicit(&out->direct_fd, memory_order_relaxed) == STK_DIRECT_UNTRIED;
+    int fd = stk_posix_get_direct(&out->direct_fd, out->fd, O_WRONLY);
 
-    if (fd != STK_DIRECT_UNTRIED) {
-        return fd;
-    }
-    mine = open_direct(out->fd);
-    if (mine >= 0 && out->reserved > 0) {
+    if (is_first && fd >= 0 && out->reserved > 0) {
         /* Writes beyond the end of a file wait for each other. If this fails, they do. */
         (void)fallocate(out->fd, 0, 0, (off_t)out->reserved);
     }
-    if (!atomic_compare_exchange_strong_explicit(&out->direct_fd, &fd, mine, memory_order_acq_rel,
-                                                 memory_order_acquire)) {
-        if (mine >= 0) {
-            close(mine);
-        }
-        mine = fd;
-    }
-    return mine;
+    return fd;
 }
 
 /* Writes the blocks of the range around the page cache, if the file system, the options and the
