@@ -5,6 +5,7 @@
 #include "base/options.h"
 #include "base/thread.h"
 #include "engine/worker.h"
+#include "io/clock.h"
 #include "io/descriptor_budget.h"
 #include "storage/cache/node_cache.h"
 #include "storage/vfs/vfs.h"
@@ -267,14 +268,7 @@ uint64_t stk_engine_now(struct stoker_engine *engine)
 
 struct timespec stk_engine_deadline(uint64_t timeout_ns)
 {
-    struct timespec when;
-    uint64_t ns;
-
-    clock_gettime(CLOCK_MONOTONIC, &when);
-    ns = (uint64_t)when.tv_nsec + timeout_ns;
-    when.tv_sec += (time_t)(ns / 1000000000u);
-    when.tv_nsec = (long)(ns % 1000000000u);
-    return when;
+    return stk_clock_timespec(stk_clock_ns() + timeout_ns);
 }
 
 void stk_engine_lock(struct stoker_engine *engine, struct stk_worker *worker)

@@ -1,8 +1,6 @@
 /* The clocks of this machine, in nanoseconds. */
 #include "io/clock.h"
 
-#include <time.h>
-
 uint64_t stk_clock_ns(void)
 {
     struct timespec now;

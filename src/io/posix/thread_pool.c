@@ -6,7 +6,6 @@
 #include "io/clock.h"
 
 #include <errno.h>
-#include <time.h>
 
 #define STACK_BYTES (512u << 10)
 
@@ -148,8 +147,7 @@ int stk_thread_pool_call(struct stk_thread_pool *pool, struct stk_task *task, ui
 
 static void wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t until_ns)
 {
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-                             .tv_nsec = (long)(until_ns % 1000000000u)};
+    struct timespec until = stk_clock_timespec(until_ns);
 
     pthread_cond_clockwait(condition, lock, CLOCK_MONOTONIC, &until);
 }

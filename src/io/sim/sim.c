@@ -397,9 +397,8 @@ static struct stk_read *reap(struct stk_io *io, struct stk_queue *opaque, uint32
 {
     struct stk_sim *sim = stk_sim_of(io);
     struct sim_queue *queue = (struct sim_queue *)(void *)opaque;
-    uint64_t until_ns, real_ns = stk_clock_ns() + timeout_ms * TICKS_MS;
-    struct timespec until = {.tv_sec = (time_t)(real_ns / 1000000000u),
-                             .tv_nsec = (long)(real_ns % 1000000000u)};
+    struct timespec until = stk_clock_timespec(stk_clock_ns() + timeout_ms * TICKS_MS);
+    uint64_t until_ns;
     struct stk_read *list;
 
     pthread_mutex_lock(&sim->lock);

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 #define TICK_NS 100000000ull /* a cancelled call ends within it */
 
@@ -205,8 +204,7 @@ static struct stk_external_request *take_locked(struct stoker_external_fs *fs)
 
 static bool wait_until(pthread_cond_t *replied, pthread_mutex_t *lock, uint64_t until_ns)
 {
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-                             .tv_nsec = (long)(until_ns % 1000000000u)};
+    struct timespec until = stk_clock_timespec(until_ns);
 
     return pthread_cond_clockwait(replied, lock, CLOCK_MONOTONIC, &until) == 0 ||
            stk_clock_ns() < until_ns;

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define BUDGET_SHARE 16u /* flights may use one in so many bytes of the budget */
 #define FLIGHTS_MAX 64u  /* with memory */
@@ -290,10 +289,7 @@ static struct stk_block_flight *pop_due_locked(struct stk_block_reader *reader, 
 
 static struct timespec after(uint64_t ns)
 {
-    uint64_t until = stk_clock_ns() + ns;
-
-    return (struct timespec){.tv_sec = (time_t)(until / 1000000000u),
-                             .tv_nsec = (long)(until % 1000000000u)};
+    return stk_clock_timespec(stk_clock_ns() + ns);
 }
 
 /* Waits for work. One thread wakes up by itself while flights exist. */

@@ -13,7 +13,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define CANCEL_POLL_NS 20000000u
 #define DEVICE 0x73746f7265ull /* of all remote files; their inodes are hashes of URLs */
@@ -436,9 +435,7 @@ static void wait_or_cancel(struct stk_prefetch *prefetch, struct stk_range_read 
     bool is_done = cancel == NULL;
 
     while (!is_done) {
-        uint64_t until_ns = stk_clock_ns() + CANCEL_POLL_NS;
-        struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-                                 .tv_nsec = (long)(until_ns % 1000000000u)};
+        struct timespec until = stk_clock_timespec(stk_clock_ns() + CANCEL_POLL_NS);
 
         pthread_mutex_lock(&waiter->lock);
         if (!waiter->done) {

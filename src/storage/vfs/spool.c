@@ -11,7 +11,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #define FIRST_BYTES (1u << 20)     /* of an object of unknown size */
 #define STEP_BYTES_MAX (16u << 20) /* by which it grows, on the reactor */
@@ -203,9 +202,7 @@ static int wait_locked(struct stk_spools *spools, const struct stk_spool *spool,
                        struct stoker_error *error)
 {
     while (spool->locked.state == FILLING) {
-        uint64_t until_ns = stk_clock_ns() + SLICE_NS;
-        struct timespec until = {.tv_sec = (time_t)(until_ns / NS_PER_SECOND),
-                                 .tv_nsec = (long)(until_ns % NS_PER_SECOND)};
+        struct timespec until = stk_clock_timespec(stk_clock_ns() + SLICE_NS);
 
         if (is_cancelled()) {
             return stk_fail(error, STOKER_ERROR_CLOSED, "the request was cancelled",

@@ -10,10 +10,7 @@
 
 static struct timespec after_ms(uint32_t timeout_ms)
 {
-    uint64_t until = stk_clock_ns() + timeout_ms * 1000000ull;
-
-    return (struct timespec){.tv_sec = (time_t)(until / 1000000000u),
-                             .tv_nsec = (long)(until % 1000000000u)};
+    return stk_clock_timespec(stk_clock_ns() + timeout_ms * 1000000ull);
 }
 
 int stk_walk_next(struct stk_walk *walk, uint32_t timeout_ms, struct stk_walk_entry **item_out,
