@@ -2,10 +2,9 @@
 #include "storage/vfs/remote_checksum.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "io/clock.h"
 #include "io/io.h"
-
-#include <time.h>
 
 #define POLL_NS 50000000u
 
@@ -21,7 +20,7 @@ void stk_remote_checksum_init(struct stk_remote_checksum *checksum)
 {
     *checksum = (struct stk_remote_checksum){.locked = {.requested = false}};
     pthread_mutex_init(&checksum->lock, NULL);
-    pthread_cond_init(&checksum->arrived, NULL);
+    stk_cond_init(&checksum->arrived);
 }
 
 void stk_remote_checksum_deinit(struct stk_remote_checksum *checksum)
@@ -95,9 +94,7 @@ void stk_remote_checksum_wait(struct stk_remote_checksum *checksum)
      * cancelled. */
     while (checksum->locked.requested &&
            !(cancel && atomic_load_explicit(cancel, memory_order_relaxed))) {
-        uint64_t until_ns = stk_clock_wall_ns() + POLL_NS;
-        struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-                                 .tv_nsec = (long)(until_ns % 1000000000u)};
+        struct timespec until = stk_clock_timespec(stk_clock_ns() + POLL_NS);
 
         pthread_cond_timedwait(&checksum->arrived, &checksum->lock, &until);
     }
