@@ -165,9 +165,9 @@ def _run_to(
         there = _first_below(url, dataset.engine)
         if there is not None:
             raise from_native(
-                -errno.EEXIST, "EEXIST", "there are objects already", f"'{url}/{there.name}'",
-                "name another prefix, remove it (stoker.rm), or give the settings that it was "
-                "begun with, to go on", url, "", None,
+                -errno.EEXIST, "EEXIST", "the prefix has objects already", f"'{url}/{there.name}'",
+                "use another prefix, remove it (stoker.rm), or repeat the settings of the "
+                "unfinished run to continue it", url, "", None,
             )
     os.makedirs(folder, exist_ok=True)
     ready = os.path.join(folder, "told.json")
