@@ -443,14 +443,14 @@ def test_repair_brings_the_manifest_along(packed, engine):
 
 def in_manifest(*place, new):
     """Changes one value of the manifest: to another one, or a number by one."""
-    def lie(packed):
+    def change(packed):
         path = packed / "stoker.manifest.json"
         manifest = inner = json.loads(path.read_text())
         for step in place[:-1]:
             inner = inner[step]
         inner[place[-1]] = inner[place[-1]] + new if isinstance(new, int) else new
         path.write_text(json.dumps(manifest))
-    return lie
+    return change
 
 
 def no_json(packed):

@@ -25,7 +25,8 @@ static int start(struct stk_shard_check *check, uint64_t object, struct stoker_e
     return status < 0 ? status : 1;
 }
 
-/* The bytes are those of the manifest: the number of samples is, too, unless it was changed. */
+/* If the bytes match the manifest, the number of samples does, too, unless the manifest was edited.
+ */
 static int compare_samples(struct stk_shard_check *check, const struct stk_manifest_shard *entry,
                            struct stoker_error *error)
 {
