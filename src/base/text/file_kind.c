@@ -202,10 +202,10 @@ static bool is_table(const char *line, size_t bytes)
 
 static const struct stk_file_kind *of_text(const char *at, size_t bytes)
 {
-    if (bytes >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) {
-        at += 3;
-        bytes -= 3;
-    }
+    size_t mark_bytes = stk_view_mark_bytes((struct stk_view){(const uint8_t *)at, bytes});
+
+    at += mark_bytes;
+    bytes -= mark_bytes;
     while (bytes > 0 && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) {
         at++;
         bytes--;

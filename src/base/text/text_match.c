@@ -41,6 +41,11 @@ size_t stk_text_stem_bytes(const char *text, const char *suffix)
     return stk_text_ends_with(text, suffix) ? strlen(text) - strlen(suffix) : 0;
 }
 
+size_t stk_view_mark_bytes(struct stk_view text)
+{
+    return text.bytes >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 const char *stk_text_skip_file_scheme(const char *text)
 {
     if (strncasecmp(text, "file://", 7) != 0) {

@@ -29,6 +29,9 @@ bool stk_text_ends_with_nocase(const char *text, const char *suffix);
  * nothing before it. */
 size_t stk_text_stem_bytes(const char *text, const char *suffix);
 
+/* Returns the bytes of a byte order mark (UTF-8) at the beginning of a text: 3 or 0. */
+size_t stk_view_mark_bytes(struct stk_view text);
+
 /* Returns the path in a URL of this machine, "file:///path" or "file://localhost/path" (RFC 8089;
  * upper or lower case). Other texts are returned as they are. */
 const char *stk_text_skip_file_scheme(const char *text);

@@ -76,8 +76,21 @@ static void test_file_scheme(void)
     }
 }
 
+static void test_mark(void)
+{
+    T_EQ("a mark",
+         stk_view_mark_bytes(stk_view_of_text("\xef\xbb\xbf"
+                                              "7")),
+         3);
+    T_EQ("only a mark", stk_view_mark_bytes(stk_view_of_text("\xef\xbb\xbf")), 3);
+    T_EQ("a part of it", stk_view_mark_bytes(stk_view_of_text("\xef\xbb")), 0);
+    T_EQ("later", stk_view_mark_bytes(stk_view_of_text("7\xef\xbb\xbf")), 0);
+    T_EQ("no text", stk_view_mark_bytes((struct stk_view){NULL, 0}), 0);
+}
+
 int main(void)
 {
+    test_mark();
     test_suffixes();
     test_equal();
     test_file_scheme();

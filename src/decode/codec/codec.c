@@ -2,6 +2,7 @@
 #include "decode/codec/codec.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "decode/codec/codec_backend.h"
 #include "decode/jpeg/jpeg.h"
 
@@ -64,11 +65,9 @@ static const struct magic_row {
 /* Skips spaces and a byte order mark, and compares without case. */
 static bool text_begins(const char *text, size_t bytes, const char *word)
 {
-    size_t length = strlen(word), at = 0;
+    size_t length = strlen(word);
+    size_t at = stk_view_mark_bytes((struct stk_view){(const uint8_t *)text, bytes});
 
-    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-        at = 3;
-    }
     while (at < bytes &&
            (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t')) {
         at++;

@@ -2,6 +2,7 @@
 #include "format/manifest/metadata_csv.h"
 
 #include "base/mem.h"
+#include "base/text/text_match.h"
 #include "format/manifest/metadata_jsonl.h"
 
 #include <errno.h>
@@ -213,7 +214,7 @@ int stk_metadata_csv_convert(struct stk_view in, uint8_t **text_out, size_t *byt
         return stk_fail_memory(error, "metadata");
     }
     csv->in = in;
-    csv->at = in.bytes >= 3 && memcmp(in.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    csv->at = stk_view_mark_bytes(in);
     csv->line = 1;
     csv->error = error;
     status = read_names(csv);

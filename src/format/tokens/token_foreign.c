@@ -1,6 +1,9 @@
 /* Files that are no raw tokens, by their first bytes. A raw file has no header, so any bytes are
  * tokens: each row has enough bytes that a raw file does not begin with them by chance. */
 #include "format/tokens/tokens.h"
+
+#include "base/text/text_match.h"
+
 #include <string.h>
 
 #define TEXT_BYTES_MIN 64u /* so many printable bytes in a row are no tokens of 2 bytes or more */
@@ -67,7 +70,7 @@ static bool is_bzip2(struct stk_view bytes)
            (is_at(bytes, 4, "1AY&SY", 6) || is_at(bytes, 4, "\x17\x72\x45\x38\x50\x90", 6));
 }
 
-/* The bytes of the header, which is a JSON object of tensors */
+/* The size of the header, and the beginning of the header: a JSON object. */
 static bool is_safetensors(struct stk_view bytes)
 {
     return bytes.bytes >= 16 && memcmp(bytes.data + 4, "\0\0\0", 4) == 0 && bytes.data[3] < 0x40 &&
@@ -91,8 +94,7 @@ static bool is_printable(struct stk_view bytes)
 /* Names text by its begin. */
 static const char *text_format(struct stk_view bytes, const char **advice_out)
 {
-    size_t at = is_at(bytes, 0, "\xef\xbb\xbf", 3) ? 3 : 0;
-    size_t end = stk_min(bytes.bytes, TEXT_BYTES_MAX);
+    size_t at = stk_view_mark_bytes(bytes), end = stk_min(bytes.bytes, TEXT_BYTES_MAX);
 
     while (at < end && bytes.data[at] <= ' ') {
         at++;

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/text/parse_number.h"
+#include "base/text/text_match.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -215,7 +216,7 @@ static int parse_rewritten(struct stk_view bytes, void **document_out, json_erro
 int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct stoker_error *error)
 {
     /* A byte order mark is passed over, as Python's json does. */
-    size_t mark = bytes.bytes >= 3 && memcmp(bytes.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    size_t mark = stk_view_mark_bytes(bytes);
     json_error_t problem;
 
     if (too_deep(bytes)) {

@@ -2,6 +2,7 @@
 #include "programs/cli/order_labels.h"
 
 #include "base/text/parse_number.h"
+#include "base/text/text_match.h"
 #include "programs/cli/terminal.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <string.h>
 
 #define LINE_BYTES 4096
-#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 /* A number for each text: the number itself, or a hash. */
 static int64_t label_of_line(const char *line)
@@ -38,14 +38,13 @@ static uint64_t read_lines(FILE *file, uint64_t count, int64_t *labels)
         if (strlen(line) + 1 == sizeof line || (!strchr(line, '\n') && !feof(file))) {
             return UINT64_MAX;
         }
-        size_t mark_bytes = strlen(BYTE_ORDER_MARK);
-        bool has_mark = lines == 0 && strncmp(line, BYTE_ORDER_MARK, mark_bytes) == 0;
+        size_t mark_bytes = lines == 0 ? stk_view_mark_bytes(stk_view_of_text(line)) : 0;
 
         for (size_t bytes = strlen(line); bytes > 0 && strchr(" \t\r\n", line[bytes - 1]);) {
             line[--bytes] = 0;
         }
         if (lines < count) {
-            labels[lines] = label_of_line(line + (has_mark ? mark_bytes : 0));
+            labels[lines] = label_of_line(line + mark_bytes);
         }
         lines++;
     }
